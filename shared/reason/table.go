@@ -1,0 +1,96 @@
+package reason
+
+// The codes. The seed's five (switched-off, not-cloud, not-linux, no-bwrap,
+// userns-refused) keep their names; the refusals of a spec are spelled with
+// underscores because drivers already match them.
+const (
+	// Use and configuration.
+	Usage          Code = "usage"
+	BadSetting     Code = "bad-setting"
+	BadSpec        Code = "bad_spec"
+	PathRefused    Code = "path_refused"
+	ArgvFile       Code = "argv_file_missing"
+	LocalVM        Code = "local_vm_refused"
+	WorkFolder     Code = "work-folder"
+	NoUser         Code = "no-user"
+	NoBoxUser      Code = "no-box-user"
+	NotRoot        Code = "not-root"
+	NotYours       Code = "not-yours"
+	NoWorker       Code = "no-worker"
+	NoSuchBox      Code = "no-such-box"
+	StoreLocked    Code = "store-locked"
+	VersionSkew    Code = "version-skew"
+	MissingProgram Code = "missing-program"
+
+	// The supervisor.
+	NotHardened   Code = "not-hardened"
+	NotDropped    Code = "not-dropped"
+	WorkerDied    Code = "worker-died"
+	WorkerCrashes Code = "worker-crashes"
+
+	// Why there is no box.
+	SwitchedOff   Code = "switched-off"
+	NotCloud      Code = "not-cloud"
+	NotLinux      Code = "not-linux"
+	NoBwrap       Code = "no-bwrap"
+	BwrapSetuid   Code = "bwrap-setuid"
+	BwrapTooOld   Code = "bwrap-too-old"
+	BwrapUnsafe   Code = "bwrap-unsafe"
+	UsernsRefused Code = "userns-refused"
+	UsernsLimit   Code = "userns-limit"
+	UsernsLSM     Code = "userns-apparmor"
+	ProcMasked    Code = "proc-masked"
+	NetRefused    Code = "net-refused"
+	ProbeTimeout  Code = "probe-timeout"
+	BoxOff        Code = "box_off"
+	BoxFailed     Code = "box-failed"
+	TooManyBoxes  Code = "too_many_boxes"
+
+	// The machine and ourselves.
+	System   Code = "system"
+	Internal Code = "internal"
+)
+
+var table = []Row{
+	{Usage, ExitUsage, "the command line is wrong", "see botbox --help"},
+	{BadSetting, ExitUsage, "a setting in the environment has a value that we do not understand", "correct or unset the variable that is named"},
+	{BadSpec, ExitUsage, "the spec of a turn is malformed or asks for something unknown", "correct the field that is named"},
+	{PathRefused, ExitUsage, "a path that was asked for may not enter a box", "name the folder that the turn really needs"},
+	{ArgvFile, ExitUsage, "a file that the command line names is missing or is not a plain file", "write the file before asking for the box"},
+	{LocalVM, ExitUsage, "a Local VM needs the container runtime's socket, which no box has", "use this computer or a Cloud computer, or turn the box off for Local VM work"},
+	{WorkFolder, ExitUsage, "the work folder is missing, or the user that boxes run as cannot write it", "name another folder with --cwd, or give this one to that user"},
+	{NoUser, ExitUsage, "the account that the worker runs as does not exist", "create it: useradd --system --create-home --shell /usr/sbin/nologin maus"},
+	{NoBoxUser, ExitUsage, "called by root, and there is no ordinary user to run boxes as", "create one: useradd --system --create-home --shell /usr/sbin/nologin maus"},
+	{NotRoot, ExitUsage, "the supervisor hardens the machine and must start as root", "start it as root, or use botbox run, which needs no root"},
+	{NotYours, ExitUsage, "a file or folder of ours belongs to somebody else, or others can write it", "remove it, or choose another place in the setting that is named"},
+	{NoWorker, ExitUsage, "no worker listens there", "start one: botbox serve"},
+	{NoSuchBox, ExitUsage, "no running box has this name", "see botbox ps"},
+	{StoreLocked, ExitUsage, "another worker has the state file open", "stop that worker, or give this one another OMB_STATE_DIR"},
+	{VersionSkew, ExitUsage, "two of our programs come from different builds", "install all four programs from one build and restart the worker"},
+	{MissingProgram, ExitUsage, "one of our own programs is not beside this one nor in /usr/libexec/botbox", "install all four programs together"},
+
+	{NotHardened, ExitUsage, "a boot step did not end well, and it must or OMB_CLOUD_HARDEN=strict says so", "correct what the step names, or set OMB_CLOUD_HARDEN=1 to go on with a report of it"},
+	{NotDropped, ExitUsage, "the supervisor could not give its privileges up, or not all of them", "start it as root with CAP_SETUID, CAP_SETGID, CAP_KILL and CAP_SETPCAP and nothing odd in its capability sets"},
+	{WorkerDied, ExitSystem, "the worker died, and the box that it served with it", "see the worker's last lines above and start again"},
+	{WorkerCrashes, ExitSystem, "the worker fails again and again", "see the worker's last lines above; run botbox doctor"},
+
+	{SwitchedOff, ExitNoBox, "OMB_BOT_BOX=0 turns the box off", "unset OMB_BOT_BOX or set it to 1"},
+	{NotCloud, ExitNoBox, "the box is on by default on a Cloud home only, and this is none", "set OMB_BOT_BOX=1"},
+	{NotLinux, ExitNoBox, "the box needs Linux", "run it on a Linux machine"},
+	{NoBwrap, ExitNoBox, "bubblewrap is not installed", "install it: apt-get install bubblewrap"},
+	{BwrapSetuid, ExitNoBox, "this bubblewrap is setuid root, which we never use", "take the bit away: chmod u-s on the program that is named"},
+	{BwrapTooOld, ExitNoBox, "this bubblewrap lacks options that the box needs", "install bubblewrap 0.8.0 or newer with the fix for CVE-2024-42472 (--bind-fd)"},
+	{BwrapUnsafe, ExitNoBox, "others can replace this bubblewrap", "use the distribution's, owned by root and writable by root only"},
+	{UsernsRefused, ExitNoBox, "the kernel refuses unprivileged user namespaces", "allow them: sysctl kernel.unprivileged_userns_clone=1, or in a container a seccomp profile that permits unshare"},
+	{UsernsLimit, ExitNoBox, "no user namespace is left", "raise it: sysctl user.max_user_namespaces=15000"},
+	{UsernsLSM, ExitNoBox, "AppArmor refuses user namespaces to bubblewrap", "install init/apparmor/bwrap as /etc/apparmor.d/bwrap and run apparmor_parser -r on it"},
+	{ProcMasked, ExitNoBox, "parts of /proc are masked here, so no box can have a /proc of its own", "start the container with --security-opt systempaths=unconfined (podman: unmask=ALL)"},
+	{NetRefused, ExitNoBox, "the kernel refuses a network namespace with a loopback of its own", "allow network namespaces in this container"},
+	{ProbeTimeout, ExitNoBox, "bubblewrap did not answer in time", "see what holds it: run bwrap --version by hand"},
+	{BoxOff, ExitNoBox, "the box is off on this machine", "see botbox detect"},
+	{BoxFailed, ExitNoBox, "the box could not be built", "see botbox doctor"},
+	{TooManyBoxes, ExitSystem, "as many boxes are open as this worker allows", "wait for one to end"},
+
+	{System, ExitSystem, "the system refused", "try again; if it persists, see the cause that is named"},
+	{Internal, ExitSystem, "a fault of ours", "please report it with the line above"},
+}
