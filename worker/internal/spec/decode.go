@@ -1,0 +1,277 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/openmausbot/botbox/shared/reason"
+)
+
+// Decode reads and checks one spec. Every error has a code of the table.
+func Decode(b []byte) (Spec, error) {
+	var s Spec
+	if len(b) > MaxBytes {
+		return s, bad("it is longer than %d bytes", MaxBytes)
+	}
+	if err := checkKeys(b); err != nil {
+		return s, bad("%v", err)
+	}
+	if err := strict(b, &s); err != nil {
+		return s, bad("%s", describe(err))
+	}
+	s.fillDefaults()
+	return s, s.check()
+}
+
+func bad(format string, args ...any) error {
+	return reason.New(reason.BadSpec, "the spec is not usable: "+format, args...)
+}
+
+// strict decodes exactly one JSON value without unknown fields.
+func strict(b []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("something follows after its end")
+	}
+	return nil
+}
+
+// describe keeps values out of an error text: encoding/json quotes them.
+func describe(err error) string {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Sprintf("field %s is not of its kind (%s)", kind.Field, kind.Type)
+	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Sprintf("it is not JSON (byte %d)", syntax.Offset)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// fieldName is how all our own fields are spelled. encoding/json matches names
+// in any letter case and lets the last of two equal ones win; both would let a
+// reader and the decoder see different specs.
+var fieldName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+
+// freeNames are the objects whose keys are data.
+var freeNames = map[string]bool{"env": true, "headers": true}
+
+// maxDepth is that of the deepest field there is, and one more.
+const maxDepth = 8
+
+func checkKeys(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	return checkValue(d, "", 0)
+}
+
+func checkValue(d *json.Decoder, name string, depth int) error {
+	if depth > maxDepth {
+		return errors.New("it is nested too deeply")
+	}
+	tok, err := d.Token()
+	if err != nil {
+		return errors.New("it is not JSON")
+	}
+	switch tok {
+	case json.Delim('['):
+		for d.More() {
+			if err := checkValue(d, "", depth+1); err != nil {
+				return err
+			}
+		}
+		_, err = d.Token()
+	case json.Delim('{'):
+		err = checkObject(d, name, depth)
+	}
+	if err != nil && strings.HasPrefix(err.Error(), "invalid") {
+		return errors.New("it is not JSON")
+	}
+	return err
+}
+
+func checkObject(d *json.Decoder, name string, depth int) error {
+	seen := map[string]bool{}
+	for d.More() {
+		tok, err := d.Token()
+		if err != nil {
+			return errors.New("it is not JSON")
+		}
+		key, _ := tok.(string)
+		if !freeNames[name] && !fieldName.MatchString(key) {
+			return fmt.Errorf("unknown field %q", key)
+		}
+		if seen[key] {
+			return fmt.Errorf("field %q stands twice", key)
+		}
+		seen[key] = true
+		if err := checkValue(d, key, depth+1); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return errors.New("it is not JSON")
+	}
+	return nil
+}
+
+func (s *Spec) fillDefaults() {
+	def := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	def(&s.Kind, "turn")
+	def(&s.Engine, "none")
+	def(&s.Home.Mode, "private")
+	def(&s.Net.Mode, "gated")
+	def(&s.User.Mode, "maus")
+	def(&s.OnUnavailable, "refuse")
+	def(&s.Net.Harness.Prefix, "/api/internal/")
+	def(&s.Net.Egress.Profile, "public")
+	if s.V == 0 {
+		s.V = 1
+	}
+}
+
+// idForm is the form of every name that a driver gives: it ends up in logs,
+// in the database and on screens.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
+
+func (s *Spec) check() error {
+	if s.V != 1 {
+		return bad("field v: version %d is unknown, this build knows 1", s.V)
+	}
+	for field, id := range map[string]string{"id": s.ID, "bot": s.Bot, "conversation": s.Conversation, "turn": s.Turn} {
+		if id != "" && !idForm.MatchString(id) {
+			return bad("field %s: letters, digits and _ . : - only, at most 128", field)
+		}
+	}
+	if err := s.checkCommand(); err != nil {
+		return err
+	}
+	if err := s.checkChoices(); err != nil {
+		return err
+	}
+	if s.LocalVM {
+		return reason.New(reason.LocalVM, "this turn works in a Local VM, which is reached through the container runtime's socket")
+	}
+	return s.checkPaths()
+}
+
+func (s *Spec) checkCommand() error {
+	if len(s.Argv) == 0 || s.Argv[0] == "" {
+		return bad("field argv: no command")
+	}
+	for i, arg := range s.Argv {
+		if strings.ContainsRune(arg, 0) {
+			return bad("field argv: argument %d holds a NUL byte", i)
+		}
+	}
+	for name, v := range s.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(v.Text.Reveal(), 0) {
+			return bad("field env: a name is empty, or a name or value holds a NUL byte")
+		}
+	}
+	return nil
+}
+
+// choices are the fields with a closed set of values. `later` values are in
+// the contract but not in this build.
+var choices = []struct {
+	field string
+	get   func(*Spec) string
+	known []string
+	later []string
+}{
+	{"kind", func(s *Spec) string { return s.Kind }, []string{"turn", "selfcheck"}, []string{"browser", "mcp-test"}},
+	{"home.mode", func(s *Spec) string { return s.Home.Mode }, []string{"private", "engine", "server"}, nil},
+	{"net.mode", func(s *Spec) string { return s.Net.Mode }, []string{"gated", "none"}, []string{"shared"}},
+	{"net.egress.profile", func(s *Spec) string { return s.Net.Egress.Profile }, []string{"public"}, nil},
+	{"net.harness.prefix", func(s *Spec) string { return s.Net.Harness.Prefix }, []string{"/api/internal/"}, nil},
+	{"user.mode", func(s *Spec) string { return s.User.Mode }, []string{"maus"}, []string{"per-bot"}},
+	{"on_unavailable", func(s *Spec) string { return s.OnUnavailable }, []string{"refuse"}, []string{"run-unboxed"}},
+}
+
+func (s *Spec) checkChoices() error {
+	for _, c := range choices {
+		switch value := c.get(s); {
+		case slices.Contains(c.known, value):
+		case slices.Contains(c.later, value):
+			return bad("field %s: %q is not in this build", c.field, value)
+		default:
+			return bad("field %s: %q is none of %s", c.field, value, strings.Join(c.known, ", "))
+		}
+	}
+	if !slices.Contains(Engines, s.Engine) && !strings.HasPrefix(s.Engine, "acp:") {
+		return bad("field engine: %q is none of %s, acp:NAME", s.Engine, strings.Join(Engines, ", "))
+	}
+	l := s.Limits
+	if l.Pids < 0 || l.MemoryMB < 0 || l.CPU < 0 || l.TmpMB < 0 || l.Nofile < 0 || s.Broker.TTLS < 0 {
+		return bad("field limits: a limit is negative")
+	}
+	return s.refuseLater()
+}
+
+// refuseLater names what the contract has and this build has not.
+func (s *Spec) refuseLater() error {
+	for field, asked := range map[string]bool{
+		"home.signin":            len(s.Home.Signin) > 0,
+		"net.relay":              s.Net.Relay,
+		"net.loopback_upstreams": len(s.Net.LoopbackUpstreams) > 0,
+		"net.egress.deny":        len(s.Net.Egress.Deny) > 0,
+		"net.egress.ports":       len(s.Net.Egress.Ports) > 0,
+		"net.egress.max_bytes":   s.Net.Egress.MaxBytes != 0,
+		"broker.mcp":             len(s.Broker.MCP) > 0,
+		"browser":                s.Browser.Launcher || s.Browser.Profile != nil,
+		"limits.memory_mb":       s.Limits.MemoryMB != 0,
+		"limits.cpu":             s.Limits.CPU != 0,
+		"limits.wall_s":          s.Limits.WallS != 0,
+		"limits.idle_s":          s.Limits.IdleS != 0,
+	} {
+		if asked {
+			return bad("field %s is not in this build, and is not ignored", field)
+		}
+	}
+	return nil
+}
+
+// checkPaths wants every path absolute and clean, as it will stand in the box.
+func (s *Spec) checkPaths() error {
+	if (s.Home.Mode == "engine") != (s.Home.Path != "") {
+		return bad("field home.path belongs to home.mode engine, and to no other")
+	}
+	all := map[string][]string{
+		"cwd": {s.Cwd}, "data_dir": {s.DataDir}, "home.path": {s.Home.Path},
+		"paths.rw": s.Paths.RW, "paths.ro": s.Paths.RO, "paths.argv_files": s.Paths.ArgvFiles,
+		"paths.perm_socket_dir": {s.Paths.PermSocketDir},
+	}
+	for field, paths := range all {
+		for _, p := range paths {
+			optional := p == "" && !strings.HasPrefix(field, "paths.r") && field != "paths.argv_files"
+			if !optional && !isCleanPath(p) {
+				return bad("field %s: %q is not an absolute path without . .. // and NUL", field, p)
+			}
+		}
+	}
+	return nil
+}
+
+func isCleanPath(p string) bool {
+	return filepath.IsAbs(p) && filepath.Clean(p) == p && !strings.ContainsRune(p, 0) && len(p) < 4096
+}
+
+// Engines are the engines that we know by name.
+var Engines = []string{"claude", "codex", "gemini", "opencode", "grok", "antigravity", "none"}
