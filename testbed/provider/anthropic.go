@@ -1,0 +1,40 @@
+package provider
+
+import "net/http"
+
+func (x *exchange) countTokens() { reply(x.w, http.StatusOK, obj{"input_tokens": 42}) }
+
+// messages answers POST /v1/messages.
+func (x *exchange) messages() {
+	block, stop := obj{"type": "text", "text": x.opt.Reply}, "end_turn"
+	if x.call != nil {
+		block, stop = obj{"type": "tool_use", "id": "toolu_standin", "name": x.call.name, "input": x.call.args}, "tool_use"
+	}
+	message := obj{
+		"id": "msg_standin", "type": "message", "role": "assistant", "model": x.model,
+		"content": []any{}, "stop_reason": nil, "stop_sequence": nil,
+		"usage": obj{"input_tokens": 1, "output_tokens": 1},
+	}
+	if !x.stream {
+		message["content"], message["stop_reason"] = []any{block}, stop
+		reply(x.w, http.StatusOK, message)
+		return
+	}
+	// A streamed block starts empty; its content follows as a delta.
+	var delta obj
+	if x.call != nil {
+		block["input"] = obj{}
+		delta = obj{"type": "input_json_delta", "partial_json": x.call.arguments()}
+	} else {
+		block["text"] = ""
+		delta = obj{"type": "text_delta", "text": x.opt.Reply}
+	}
+	x.events(
+		event{"message_start", obj{"type": "message_start", "message": message}},
+		event{"content_block_start", obj{"type": "content_block_start", "index": 0, "content_block": block}},
+		event{"content_block_delta", obj{"type": "content_block_delta", "index": 0, "delta": delta}},
+		event{"content_block_stop", obj{"type": "content_block_stop", "index": 0}},
+		event{"message_delta", obj{"type": "message_delta", "delta": obj{"stop_reason": stop, "stop_sequence": nil}, "usage": obj{"output_tokens": 1}}},
+		event{"message_stop", obj{"type": "message_stop"}},
+	)
+}

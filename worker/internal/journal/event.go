@@ -1,0 +1,38 @@
+package journal
+
+import (
+	"context"
+	"log/slog"
+)
+
+// Event is something that people look for by name. The ID is the journal's
+// MESSAGE_ID and never changes: journalctl MESSAGE_ID=….
+type Event struct {
+	Name  string
+	ID    string // 128 bits in 32 hex digits
+	Level slog.Level
+	Means string // the log line's text
+}
+
+// The events.
+var (
+	WorkerStarted   = Event{"worker-started", "c06e203a2c275efae683457da5e9a5f3", slog.LevelInfo, "the worker has started"}
+	WorkerStopped   = Event{"worker-stopped", "07741ba33a49fb21456771208bca1f31", slog.LevelInfo, "the worker has stopped"}
+	HardeningFailed = Event{"hardening-failed", "077b9540728b0f2cb16b792b2f2dd6eb", slog.LevelError, "a hardening step failed"}
+	BoxStarted      = Event{"box-started", "30f759ea0d5f884341ee4be2c61ad75f", slog.LevelInfo, "a box has started"}
+	BoxEnded        = Event{"box-ended", "9e405a2ca611e93ec2dc80968f907df6", slog.LevelInfo, "a box has ended"}
+	BoxRefused      = Event{"box-refused", "a118e093e61f00a73a9c2dc923537255", slog.LevelWarn, "a box was refused"}
+	GateRefusal     = Event{"gate-refusal", "05ce05b81a0ed829591b273b811a1d1b", slog.LevelWarn, "a gate refused a connection"}
+	TokenStolen     = Event{"token-stolen", "4f4e0cdf6cd43a3d43fe8515451b621c", slog.LevelError, "a token came from a box that it was not made for, and is revoked"}
+)
+
+// Events gives the table.
+func Events() []Event {
+	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxRefused, GateRefusal, TokenStolen}
+}
+
+// Log writes the event with attrs. Keys are in lower case with underscores
+// (box_id, reason) and become the journal's fields in upper case.
+func (e Event) Log(to *slog.Logger, attrs ...slog.Attr) {
+	to.LogAttrs(context.Background(), e.Level, e.Means, append([]slog.Attr{slog.Any("event", e)}, attrs...)...)
+}
