@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Fixture describes what botbox check laid out outside. Every path is the path
+// outside, which is where it would be in a box without protection.
+type Fixture struct {
+	Marker string `json:"marker"` // random; in every canary's content, argv and environment
+
+	DataDir      string   `json:"data_dir"`
+	Database     string   `json:"database"`      // D1
+	Config       string   `json:"config"`        // D2
+	Login        string   `json:"login"`         // D3
+	ServerSocket string   `json:"server_socket"` // D4, a unix stream socket
+	OtherBotFile string   `json:"other_bot_file"`
+	OtherToken   string   `json:"other_token_file"`
+	PutBacks     []string `json:"put_backs"` // D7: the names that the box's data folder may hold
+
+	CanaryPID  int               `json:"canary_pid"`
+	Namespaces map[string]string `json:"namespaces"` // "pid" → "pid:[4026531836]", outside
+
+	LoopbackPort   int      `json:"loopback_port"` // N1: a port of the host's 127.0.0.1
+	HostAddress    string   `json:"host_address"`  // N3: ADDR:PORT of an interface of the host
+	Routed         []string `json:"routed"`        // N4: addresses that the host has a route to
+	NoRouteOutside bool     `json:"no_route_outside"`
+
+	EgressPort    int    `json:"egress_port"`
+	HarnessPort   int    `json:"harness_port"`
+	InternalRoute string `json:"internal_route"` // N2: answered 200 through the gate
+	OtherRoute    string `json:"other_route"`    // N2: to be refused by it
+
+	EnvCloud       []string `json:"env_cloud"`       // E1
+	EnvCredentials []string `json:"env_credentials"` // E2
+	EnvUnlisted    []string `json:"env_unlisted"`    // E3
+
+	TmpFile    string `json:"tmp_file"`     // T1
+	VarTmpFile string `json:"var_tmp_file"` // T2
+	RunFile    string `json:"run_file"`     // T2
+
+	ReadOnly []string `json:"read_only"` // W1: folders on a read-only mount
+	Unbound  []string `json:"unbound"`   // W1: folders of the user outside, not in the box
+	WorkDir  string   `json:"work_dir"`
+	BotDir   string   `json:"bot_dir"`
+
+	KeyA       string   `json:"key_a"`
+	KeyB       string   `json:"key_b"`
+	KeyName    string   `json:"key_name"`      // the variable that holds the token in place of the key
+	BaseName   string   `json:"base_url_name"` // the variable that holds the broker's address
+	BrokerPort int      `json:"broker_port"`
+	Call       string   `json:"call"`        // B4: the path below the base URL, "/v1/models"
+	Ungranted  string   `json:"ungranted"`   // B6: a grant that this box lacks
+	ScanExtra  []string `json:"scan_extra"`  // B2: more folders to search
+	UpstreamOK string   `json:"upstream_ok"` // B4: what the upstream's answer holds when the key was right
+
+	inherited []string // what was open when the probe began
+}
+
+func readFixture(path string) (*Fixture, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the fixture: %w", err)
+	}
+	return parseFixture(text)
+}
+
+func parseFixture(text []byte) (*Fixture, error) {
+	f := new(Fixture)
+	if err := json.Unmarshal(text, f); err != nil {
+		return nil, fmt.Errorf("read the fixture: %w", err)
+	}
+	if f.Marker == "" {
+		return nil, errors.New("read the fixture: it has no marker")
+	}
+	if _, err := f.key(); err != nil {
+		return nil, fmt.Errorf("read the fixture: %w", err)
+	}
+	return f, nil
+}
+
+// key puts the key together. It is nil when the fixture has none.
+func (f *Fixture) key() ([]byte, error) {
+	a, errA := hex.DecodeString(f.KeyA)
+	b, errB := hex.DecodeString(f.KeyB)
+	if errA != nil || errB != nil || len(a) != len(b) {
+		return nil, errors.New("key_a and key_b are not hex of one length")
+	}
+	for i := range a {
+		a[i] ^= b[i]
+	}
+	return a, nil
+}
