@@ -1,0 +1,93 @@
+package wire
+
+// Direction says who reads a frame.
+type Direction uint8
+
+const (
+	ToWorker Direction = iota
+	ToSupervisor
+)
+
+// Verb names what a frame asks or tells.
+type Verb string
+
+const (
+	Hello     Verb = "hello"
+	Ping      Verb = "ping"
+	BoxStart  Verb = "box.start"
+	BoxSignal Verb = "box.signal"
+	UIDLeased Verb = "uid.leased"
+	UIDMapped Verb = "uid.mapped"
+	Drain     Verb = "drain"
+
+	HelloAck   Verb = "hello.ack"
+	Ready      Verb = "ready"
+	Pong       Verb = "pong"
+	BoxStarted Verb = "box.started"
+	BoxExited  Verb = "box.exited"
+	UIDLease   Verb = "uid.lease"
+	UIDMap     Verb = "uid.map"
+	UIDRelease Verb = "uid.release"
+	BoxKill    Verb = "box.kill"
+	Drained    Verb = "drained"
+	Error      Verb = "error"
+)
+
+// Form is what a value may look like.
+type Form uint8
+
+const (
+	Text    Form = iota // 1 to 1,024 bytes of anything but NUL
+	Name                // a plain name: no slash, no dot in front
+	Number              // 0 to 999999, one spelling each
+	Decimal             // seconds with three decimals
+)
+
+// Key is one key of a verb. Every key is required, and they stand in order.
+type Key struct {
+	Name string
+	Form Form
+}
+
+// Row is one verb of the closed table.
+type Row struct {
+	Dir  Direction
+	Verb Verb
+	Keys []Key
+	Why  string
+}
+
+// Verbs is the whole vocabulary. No row carries an argv, an environment, a
+// path or a free user id: root answers only what it can check by itself.
+func Verbs() []Row {
+	return []Row{
+		{ToWorker, Hello, []Key{{"ver", Name}, {"build", Text}}, "opens the channel; programs of two builds refuse one another"},
+		{ToWorker, Ping, nil, "a worker that does not answer is replaced"},
+		{ToWorker, BoxStart, []Key{{"spec", Name}}, "start the box of the file with this name in the spec folder"},
+		{ToWorker, BoxSignal, []Key{{"box", Name}, {"sig", Number}}, "hand a signal of the container on to the engine"},
+		{ToWorker, UIDLeased, []Key{{"lease", Name}, {"uid", Number}}, "answers uid.lease"},
+		{ToWorker, UIDMapped, []Key{{"lease", Name}}, "answers uid.map"},
+		{ToWorker, Drain, []Key{{"seconds", Decimal}}, "end every box inside this time"},
+
+		{ToSupervisor, HelloAck, []Key{{"ver", Name}, {"build", Text}}, "answers hello, once"},
+		{ToSupervisor, Ready, nil, "boxes can be started, told once"},
+		{ToSupervisor, Pong, nil, "answers ping"},
+		{ToSupervisor, BoxStarted, []Key{{"box", Name}}, "answers box.start with the name of the box"},
+		{ToSupervisor, BoxExited, []Key{{"box", Name}, {"code", Number}}, "the started box ended with this exit status"},
+		{ToSupervisor, UIDLease, []Key{{"bot", Name}}, "ask for a Linux user for a bot"},
+		{ToSupervisor, UIDMap, []Key{{"lease", Name}}, "ask for the map of a fresh user namespace"},
+		{ToSupervisor, UIDRelease, []Key{{"lease", Name}}, "give the Linux user back"},
+		{ToSupervisor, BoxKill, []Key{{"lease", Name}}, "kill what runs as a leased user"},
+		{ToSupervisor, Drained, nil, "no box is left; the worker exits now"},
+		{ToSupervisor, Error, []Key{{"code", Name}}, "the box that box.start asked for could not be started: a reason code"},
+	}
+}
+
+func lookup(dir Direction, v Verb) (Row, bool) {
+	for _, row := range Verbs() {
+		if row.Dir == dir && row.Verb == v {
+			return row, true
+		}
+	}
+	return Row{}, false
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/report"
+	"github.com/openmausbot/botbox/worker/internal/selfcheck"
+)
+
+// checkVerb tries to get out of a box and counts what held. It exits 0 only
+// when every check passed.
+func checkVerb(c *call, args []string) (int, error) {
+	var mutate, profile string
+	var asJSON bool
+	rest, err := c.parse("check", args, func(set *flag.FlagSet) {
+		set.StringVar(&mutate, "mutate", "", "take protections away from the check's own boxes: `LIST` of names, comma separated")
+		set.StringVar(&profile, "profile", "seed", "seed (29 checks) or full")
+		set.BoolVar(&asJSON, "json", false, "print the report as JSON")
+	})
+	if err == nil {
+		err = noWords(rest)
+	}
+	if err != nil {
+		return 0, err
+	}
+	checks, found, err := c.check(profile, list(mutate))
+	if err != nil {
+		return 0, err
+	}
+	r := report.New(found, nil, kernelRelease()).WithChecks(checks, time.Now())
+	if asJSON {
+		json.NewEncoder(c.stdout).Encode(r)
+	} else {
+		printChecks(c, checks)
+	}
+	if len(checks.Failed()) > 0 {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// check runs the self-check in boxes of its own, made as a turn's are.
+func (c *call) check(profile string, mutations []string) (report.Checks, box.Finding, error) {
+	var found box.Finding
+	if c.settings.BotBox == "0" {
+		return report.Checks{}, found, reason.New(reason.SwitchedOff, "there is no box to check: OMB_BOT_BOX is 0")
+	}
+	entry, err := program("boxentry")
+	if err != nil {
+		return report.Checks{}, found, err
+	}
+	probe, err := program("boxprobe")
+	if err != nil {
+		return report.Checks{}, found, err
+	}
+	a, err := c.settle()
+	if err != nil {
+		return report.Checks{}, found, err
+	}
+	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	r, err := c.newRunner(entry, a, broker.Options{BootKey: newBootKey()}, log)
+	if err != nil {
+		return report.Checks{}, found, err
+	}
+	defer r.Broker.Close()
+	r.Count = func(string) {}
+	if found = r.Spawner.Detect(os.Getenv("PATH"), entry); found.Err != nil {
+		return report.Checks{}, found, found.Err
+	}
+	checks, err := selfcheck.Run(r, probe, selfcheck.Wish{Profile: profile, Mutations: mutations})
+	return checks, found, err
+}
+
+func printChecks(c *call, checks report.Checks) {
+	for _, r := range checks.Results {
+		fmt.Fprintf(c.stdout, "%-4s %-18s %-12s %s\n", r.ID, r.Layer, r.Verdict, r.Why)
+	}
+	fmt.Fprintf(c.stdout, "%d/%d checks passed\n", checks.Passed(), len(checks.Results))
+}

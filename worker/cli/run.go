@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/engine"
+	"github.com/openmausbot/botbox/worker/internal/lease"
+	"github.com/openmausbot/botbox/worker/internal/secret"
+	"github.com/openmausbot/botbox/worker/internal/spec"
+)
+
+// runFlags are the flags of run (DESIGN §6).
+type runFlags struct {
+	spec       spec.Spec
+	specFile   string
+	rw, ro     words
+	env        words
+	allow      words
+	tty        string
+	tmpSize    string
+	memory     string
+	cpu        string
+	standalone bool
+	dryRun     bool
+	json       bool
+}
+
+// words is a flag that can be given again and again.
+type words []string
+
+func (w *words) String() string     { return strings.Join(*w, ",") }
+func (w *words) Set(s string) error { *w = append(*w, s); return nil }
+
+func (f *runFlags) define(set *flag.FlagSet) {
+	s := &f.spec
+	set.StringVar(&s.Bot, "bot", "", "the bot that the box belongs to")
+	set.StringVar(&s.Conversation, "conversation", "", "the conversation that it belongs to")
+	set.StringVar(&s.Engine, "engine", "auto", "auto, claude, codex, gemini, opencode, grok or none")
+	set.StringVar(&s.Cwd, "cwd", "", "the work `FOLDER`, read and write (default: this one)")
+	set.Var(&f.rw, "rw", "let a `PATH` in, read and write; can be given again")
+	set.Var(&f.ro, "ro", "let a `PATH` in, read-only; can be given again")
+	set.Var(&f.env, "env", "pass a variable that the allow-list does not have, as `NAME[=VALUE]`; can be given again")
+	set.StringVar(&s.Home.Mode, "home", "private", "private (empty, with the engine's own sign-in) or server (your HOME)")
+	set.StringVar(&s.Net.Mode, "net", "gated", "gated (through the two gates) or none")
+	set.Var(&f.allow, "allow-host", "let the egress gate reach `PATTERN[:PORT]`, and nothing else; can be given again")
+	set.IntVar(&s.Limits.Pids, "pids", 0, "how many processes and threads the box may have (default 4096)")
+	set.StringVar(&f.tmpSize, "tmp-size", "", "the size of /tmp, such as 512M (default 1G)")
+	set.StringVar(&f.memory, "memory", "", "not in this build")
+	set.StringVar(&f.cpu, "cpu", "", "not in this build")
+	set.StringVar(&f.tty, "tty", "auto", "auto, yes or no: whether the command keeps this terminal")
+	set.StringVar(&f.specFile, "spec", "", "read the turn's spec from `FILE` (- is stdin) instead of flags")
+	set.BoolVar(&f.standalone, "standalone", false, "do not ask a worker: keep the gates in this process")
+	set.BoolVar(&f.dryRun, "dry-run", false, "print how the box would be built, and build none")
+	set.BoolVar(&f.json, "json", false, "print the box's answer as JSON on stderr")
+}
+
+// runVerb boxes a command. Through a running worker this process becomes the
+// box; without one it keeps the gates itself.
+func runVerb(c *call, args []string) (int, error) {
+	var f runFlags
+	command, err := c.parse("run", args, f.define)
+	if err != nil {
+		return 0, err
+	}
+	if len(command) == 0 && f.specFile == "" {
+		usage(c.stderr)
+		return 0, reason.New(reason.Usage, "no command")
+	}
+	entry, err := program("boxentry")
+	if err != nil {
+		return 0, err
+	}
+	a, err := c.settle()
+	if err != nil {
+		return 0, err
+	}
+	s, err := f.read(command)
+	if err != nil {
+		return 0, err
+	}
+	c.announce(a)
+	if c.settings.BotBox == "0" {
+		return 0, reason.New(reason.SwitchedOff, "there is no box: OMB_BOT_BOX is 0, and a command is never run without one")
+	}
+	if !f.standalone && !f.dryRun {
+		err := c.becomeLeased(s, f.json)
+		if !errors.Is(err, lease.ErrNoWorker) {
+			return 0, err
+		}
+	}
+	return c.standalone(entry, a, s, f)
+}
+
+// becomeLeased returns only when there is no worker, or no box.
+func (c *call) becomeLeased(s spec.Spec, print bool) error {
+	l, err := lease.Ask(c.settings.runDir(), s)
+	if err != nil {
+		return err
+	}
+	if print {
+		json.NewEncoder(c.stderr).Encode(l.Answer)
+	}
+	return l.Become(s.TTY)
+}
+
+// read makes the spec, out of a file or out of the flags.
+func (f *runFlags) read(command []string) (spec.Spec, error) {
+	if f.specFile != "" {
+		if len(command) > 0 {
+			return spec.Spec{}, reason.New(reason.Usage, "--spec names the command; nothing may follow")
+		}
+		return readSpecFile(f.specFile)
+	}
+	return f.fromFlags(command)
+}
+
+func readSpecFile(name string) (spec.Spec, error) {
+	var from io.Reader = os.Stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return spec.Spec{}, reason.New(reason.BadSpec, "read the spec: %w", err)
+		}
+		defer file.Close()
+		from = file
+	}
+	b, err := io.ReadAll(io.LimitReader(from, spec.MaxBytes+1))
+	if err != nil {
+		return spec.Spec{}, reason.New(reason.BadSpec, "read the spec: %w", err)
+	}
+	return spec.Decode(b)
+}
+
+func (f *runFlags) fromFlags(command []string) (spec.Spec, error) {
+	s := f.spec
+	s.V, s.Argv = 1, command
+	if s.Engine == "auto" {
+		s.Engine = engine.Of(command)
+	}
+	if f.memory != "" || f.cpu != "" {
+		return s, reason.New(reason.Usage, "--memory and --cpu are not in this build, and a limit is never ignored")
+	}
+	var err error
+	if s.Limits.TmpMB, err = megabytes(f.tmpSize); err != nil {
+		return s, err
+	}
+	if s.TTY, err = wantsTerminal(f.tty); err != nil {
+		return s, err
+	}
+	if s.Cwd, err = workFolder(s.Cwd); err != nil {
+		return s, err
+	}
+	if s.Paths.RW, err = absolute(f.rw); err != nil {
+		return s, err
+	}
+	if s.Paths.RO, err = absolute(f.ro); err != nil {
+		return s, err
+	}
+	if f.allow != nil {
+		allow := []string(f.allow)
+		s.Net.Egress.Allow = &allow
+	}
+	s.Env, s.EnvExtraNames = environment(os.Environ(), f.env)
+	b, err := json.Marshal(s) // one decoder judges, whoever asks
+	if err != nil {
+		return s, reason.New(reason.Internal, "write the spec: %w", err)
+	}
+	return spec.Decode(b)
+}
+
+// environment passes all of this process's variables on: the worker decides,
+// by name, and answers which it dropped. --env declares further names.
+func environment(own []string, declared words) (map[string]spec.Value, []string) {
+	env := map[string]spec.Value{}
+	for _, entry := range own {
+		if name, value, ok := strings.Cut(entry, "="); ok && name != "" {
+			env[name] = spec.Value{Text: secret.New(value)}
+		}
+	}
+	var extra []string
+	for _, entry := range declared {
+		name, value, given := strings.Cut(entry, "=")
+		extra = append(extra, name)
+		if given {
+			env[name] = spec.Value{Text: secret.New(value)}
+		}
+	}
+	return env, extra
+}
+
+// workFolder gives the folder to work in as the box will see it: absolute,
+// without a symbolic link.
+func workFolder(asked string) (string, error) {
+	if asked == "" {
+		asked = "."
+	}
+	dir, err := filepath.Abs(asked)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return "", reason.New(reason.WorkFolder, "the work folder cannot be used: %w", err)
+	}
+	return dir, box.CheckWorkFolder(dir)
+}
+
+func absolute(paths []string) ([]string, error) {
+	all := make([]string, len(paths))
+	for i, p := range paths {
+		abs, err := filepath.Abs(p)
+		if err != nil {
+			return nil, reason.New(reason.PathRefused, "%s: %w", p, err)
+		}
+		all[i] = abs
+	}
+	return all, nil
+}
+
+// megabytes reads a size such as 512M or 2G, binary.
+func megabytes(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	factor := map[byte]int{'M': 1, 'm': 1, 'G': 1024, 'g': 1024}[text[len(text)-1]]
+	n, err := strconv.ParseUint(text[:len(text)-1], 10, 20)
+	if factor == 0 || err != nil || n == 0 {
+		return 0, reason.New(reason.Usage, "--tmp-size is not a size such as 512M or 2G")
+	}
+	return int(n) * factor, nil
+}
+
+func wantsTerminal(asked string) (bool, error) {
+	switch asked {
+	case "yes":
+		return true, nil
+	case "no":
+		return false, nil
+	case "auto":
+		_, err := unix.IoctlGetTermios(0, unix.TCGETS)
+		return err == nil, nil
+	}
+	return false, reason.New(reason.Usage, "--tty is auto, yes or no")
+}
+
+// printPlan shows how a box would be built, an option a line. Values of the
+// environment are left out: some may be keys.
+func printPlan(w io.Writer, k *box.Kit) {
+	fmt.Fprint(w, k.Bwrap)
+	for i, word := range k.Options {
+		switch {
+		case i >= 2 && k.Options[i-2] == "--setenv":
+			fmt.Fprint(w, " …")
+		case strings.HasPrefix(word, "--"):
+			fmt.Fprintf(w, "\n  %s", word)
+		default:
+			fmt.Fprintf(w, " %s", word)
+		}
+	}
+	fmt.Fprintf(w, "\n  %s\n", strings.Join(k.Argv[3:], " "))
+}

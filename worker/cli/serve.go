@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"flag"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/worker/internal/api"
+	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/control"
+	"github.com/openmausbot/botbox/worker/internal/journal"
+	"github.com/openmausbot/botbox/worker/internal/lease"
+	"github.com/openmausbot/botbox/worker/internal/turn"
+)
+
+// worker is a running `botbox serve`.
+type worker struct {
+	call     *call
+	account  account
+	runner   *turn.Runner
+	store    *broker.Store
+	journal  *journal.Log
+	log      *slog.Logger
+	channel  *control.Channel // nil without a supervisor
+	handover control.Handover
+	state    *state
+}
+
+// serveVerb is the worker. Its order is: no root, no keys in sight, a folder of
+// our own, the database, the runner, and only then a socket that takes specs.
+func serveVerb(c *call, args []string) (int, error) {
+	var supervised bool
+	rest, err := c.parse("serve", args, func(set *flag.FlagSet) {
+		set.BoolVar(&supervised, "control", false, "take orders from botbox-supervisor on descriptors 3 to 6")
+	})
+	if err == nil {
+		err = noWords(rest)
+	}
+	if err != nil {
+		return 0, err
+	}
+	entry, err := program("boxentry")
+	if err != nil {
+		return 0, err
+	}
+	probe, err := program("boxprobe")
+	if err != nil {
+		return 0, err
+	}
+	w, err := c.newWorker(entry, supervised)
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	return 0, w.serve(entry, probe)
+}
+
+func (c *call) newWorker(entry *os.File, supervised bool) (_ *worker, err error) {
+	w := &worker{call: c, handover: control.Handover{BootKey: newBootKey(), Drain: c.settings.drain()}}
+	if w.account, err = c.settle(); err != nil {
+		return nil, err
+	}
+	if supervised {
+		if w.channel, w.handover, err = control.Open(); err != nil {
+			return nil, err
+		}
+	}
+	unix.Umask(0o077)
+	if w.journal, err = journal.Open(c.settings.Log, c.stderr); err != nil {
+		return nil, err
+	}
+	w.log = slog.New(w.journal.Handler())
+	for _, dir := range []string{c.settings.runDir(), c.settings.stateDir(w.account.home)} {
+		if err := makeFolder(dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.openStore(); err != nil {
+		return nil, err
+	}
+	w.runner, err = c.newRunner(entry, w.account, broker.Options{BootKey: w.handover.BootKey, Store: w.store, Log: w.brokered}, w.log)
+	if err == nil {
+		w.runner.Count = func(name string) { w.store.Add(name, 1) }
+	}
+	return w, err
+}
+
+// openStore opens the database and drops the grants that an earlier worker
+// left: their boxes' listeners died with it.
+func (w *worker) openStore() error {
+	path := filepath.Join(w.call.settings.stateDir(w.account.home), "botbox.db")
+	store, err := broker.OpenStore(path)
+	if err != nil {
+		return err
+	}
+	w.store = store
+	records, dropped, err := store.Recover(w.handover.BootKey)
+	if err == nil && len(records)+dropped > 0 {
+		store.Add("grants_lost", uint64(len(records)+dropped))
+		w.log.Warn("an earlier worker's grants are revoked", slog.Int("grants", len(records)+dropped))
+	}
+	return err
+}
+
+func (w *worker) close() {
+	w.runner.Broker.Close()
+	w.store.Close()
+	w.journal.Close(time.Second)
+}
+
+// serve runs until it is told to stop, and leaves no box behind.
+func (w *worker) serve(entry, probe *os.File) error {
+	runDir := w.call.settings.runDir()
+	if err := takeOver(runDir); err != nil {
+		return err
+	}
+	leases, err := lease.Listen(runDir)
+	if err != nil {
+		return err
+	}
+	defer leases.Close()
+	requests, err := api.Listen(runDir)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.state = &state{w: w, entry: entry, probe: probe}
+	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check}
+	go lease.Serve(leases, w.runner)
+	go server.Serve(ctx, requests)
+	journal.WorkerStarted.Log(w.log, slog.String("build", wire.Build), slog.String("user", w.account.name))
+	logSteps(w.log, w.handover.Steps)
+	go w.state.atBoot()
+	w.wait(ctx)
+	journal.WorkerStopped.Log(w.log)
+	return nil
+}
+
+// wait returns when the worker has to end, with all boxes ended.
+func (w *worker) wait(ctx context.Context) {
+	signals := make(chan os.Signal, 4)
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	if w.channel == nil {
+		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
+		<-signals
+		go func() { // a second one means now
+			<-signals
+			os.Exit(reason.ExitSignalOffset + int(syscall.SIGKILL))
+		}()
+		w.runner.Drain(w.handover.Drain)
+		return
+	}
+	// The supervisor decides; a terminal's INT and QUIT are the engine's.
+	signal.Ignore(syscall.SIGINT, syscall.SIGQUIT)
+	w.channel.Ready()
+	if err := w.channel.Run(ctx, orders{w}); err != nil {
+		w.log.Error("control channel ended", "cause", err.Error())
+	}
+	w.runner.Drain(w.handover.Drain)
+}
+
+// takeOver removes the sockets of a worker that is gone, and refuses to push
+// aside one that lives.
+func takeOver(runDir string) error {
+	for _, name := range []string{lease.SocketName, api.SocketName} {
+		path := filepath.Join(runDir, name)
+		if lease.Alive(path) {
+			return reason.New(reason.NotYours, "another worker listens on %s", path).
+				WithHint("stop it, or give this one its own OMB_RUN_DIR")
+		}
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return reason.New(reason.System, "remove the old socket %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// brokered logs what the broker decided.
+func (w *worker) brokered(e broker.Event) { logBroker(w.log, e) }
+
+// newBootKey is the key of a worker that no supervisor started: it seals this
+// worker's grants and dies with it.
+func newBootKey() (key [32]byte) {
+	rand.Read(key[:])
+	return key
+}

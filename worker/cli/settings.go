@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/hostport"
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/gate"
+)
+
+// Settings come from the environment (DESIGN §7).
+type Settings struct {
+	BotBox       string `envconfig:"OMB_BOT_BOX"`
+	CloudRole    string `envconfig:"OMB_CLOUD_ROLE"`
+	CloudHarden  string `envconfig:"OMB_CLOUD_HARDEN" default:"1"`
+	DataDir      string `envconfig:"OMB_DATA_DIR"`
+	Port         uint16 `envconfig:"OMB_PORT" default:"8799"`
+	RunDir       string `envconfig:"OMB_RUN_DIR"`
+	StateDir     string `envconfig:"OMB_STATE_DIR"`
+	SecretsDir   string `envconfig:"OMB_SECRETS_DIR"`
+	Credentials  string `envconfig:"CREDENTIALS_DIRECTORY"`
+	EgressAllow  string `envconfig:"OMB_EGRESS_ALLOW"`
+	EgressPorts  string `envconfig:"OMB_EGRESS_PORTS" default:"all"`
+	EgressExcept string `envconfig:"OMB_EGRESS_EXCEPT"`
+	DrainSeconds uint16 `envconfig:"OMB_DRAIN_SECONDS" default:"4"`
+	VsockPort    uint32 `envconfig:"OMB_VSOCK_PORT" default:"0"`
+	BotUsers     string `envconfig:"OMB_BOT_USERS" default:"0"`
+	Log          string `envconfig:"OMB_LOG" default:"auto"`
+	RuntimeHome  string `envconfig:"XDG_RUNTIME_DIR"`
+	StateHome    string `envconfig:"XDG_STATE_HOME"`
+}
+
+// choices are the settings with a closed set of values.
+func (s *Settings) choices() []struct {
+	name, value string
+	known       []string
+} {
+	return []struct {
+		name, value string
+		known       []string
+	}{
+		{"OMB_BOT_BOX", s.BotBox, []string{"", "0", "1"}},
+		{"OMB_CLOUD_ROLE", s.CloudRole, []string{"", "home", "team"}},
+		{"OMB_CLOUD_HARDEN", s.CloudHarden, []string{"", "0", "1", "strict"}},
+		{"OMB_BOT_USERS", s.BotUsers, []string{"0"}},
+		{"OMB_LOG", s.Log, []string{"auto", "journal", "text", "json"}},
+	}
+}
+
+// Check refuses what we do not understand, by the variable's name only.
+func (s *Settings) Check() error {
+	for _, c := range s.choices() {
+		if !slices.Contains(c.known, c.value) {
+			return reason.New(reason.BadSetting, "%s is none of %s", c.name, strings.Join(quoted(c.known), ", "))
+		}
+	}
+	for name, path := range map[string]string{"OMB_DATA_DIR": s.DataDir, "OMB_RUN_DIR": s.RunDir, "OMB_STATE_DIR": s.StateDir, "OMB_SECRETS_DIR": s.SecretsDir} {
+		if path != "" && !filepath.IsAbs(path) {
+			return reason.New(reason.BadSetting, "%s is not an absolute path", name)
+		}
+	}
+	switch {
+	case s.Port == 0:
+		return reason.New(reason.BadSetting, "OMB_PORT is not a port")
+	case s.VsockPort != 0:
+		return reason.New(reason.BadSetting, "OMB_VSOCK_PORT: the report over vsock is not in this build")
+	case s.Port == 3128 || s.Port == 18080:
+		return reason.New(reason.BadSetting, "OMB_PORT is a port of the box's own (3128 and 18080 are)")
+	}
+	_, err := s.egress()
+	return err
+}
+
+func quoted(words []string) []string {
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = strconv.Quote(w)
+	}
+	return all
+}
+
+// egress reads the three settings of the egress gate.
+func (s *Settings) egress() (gate.Dialer, error) {
+	var o gate.Dialer
+	for _, text := range list(s.EgressAllow) {
+		p, err := hostport.ParsePattern(text)
+		if err != nil {
+			return o, reason.New(reason.BadSetting, "OMB_EGRESS_ALLOW holds a malformed pattern: %w", err)
+		}
+		o.AllowHosts = append(o.AllowHosts, p)
+	}
+	if s.EgressPorts != "all" {
+		for _, text := range list(s.EgressPorts) {
+			port, err := strconv.ParseUint(text, 10, 16)
+			if err != nil || port == 0 {
+				return o, reason.New(reason.BadSetting, "OMB_EGRESS_PORTS holds something that is no port")
+			}
+			o.AllowPorts = append(o.AllowPorts, uint16(port))
+		}
+	}
+	for _, text := range list(s.EgressExcept) {
+		addr, err := netip.ParseAddrPort(text)
+		if err != nil || addr.Port() == 0 {
+			return o, reason.New(reason.BadSetting, "OMB_EGRESS_EXCEPT holds something that is no ADDR:PORT")
+		}
+		o.Except = append(o.Except, addr)
+	}
+	return o, nil
+}
+
+// list splits at commas. An empty text is an empty list; an empty entry is
+// kept, so that it is refused as malformed.
+func list(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	words := strings.Split(text, ",")
+	for i := range words {
+		words[i] = strings.TrimSpace(words[i])
+	}
+	return words
+}
+
+func (s *Settings) drain() time.Duration { return time.Duration(s.DrainSeconds) * time.Second }
+
+// runDir is where the worker's sockets are.
+func (s *Settings) runDir() string {
+	switch {
+	case s.RunDir != "":
+		return s.RunDir
+	case s.RuntimeHome != "" && os.Geteuid() != 0:
+		return filepath.Join(s.RuntimeHome, "botbox")
+	}
+	return "/run/botbox"
+}
+
+// stateDir is where the worker keeps its database.
+func (s *Settings) stateDir(home string) string {
+	switch {
+	case s.StateDir != "":
+		return s.StateDir
+	case s.StateHome != "":
+		return filepath.Join(s.StateHome, "botbox")
+	case ownFolder("/var/lib/botbox") == nil:
+		return "/var/lib/botbox"
+	}
+	return filepath.Join(home, ".local/state/botbox")
+}
+
+// dataDir is what no box sees.
+func (s *Settings) dataDir(home string) string {
+	if s.DataDir != "" {
+		return s.DataDir
+	}
+	return filepath.Join(home, ".openmausbot")
+}

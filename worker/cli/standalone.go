@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/spec"
+	"github.com/openmausbot/botbox/worker/internal/turn"
+)
+
+// standalone keeps the gates in this process, with bubblewrap as its child.
+func (c *call) standalone(entry *os.File, a account, s spec.Spec, f runFlags) (int, error) {
+	// What the gates refuse, the command reads in their answers; only errors
+	// of our own belong on a terminal that is the command's.
+	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	r, err := c.newRunner(entry, a, broker.Options{BootKey: newBootKey()}, log)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Broker.Close()
+	r.Count = func(string) {}
+	t, answer, err := r.Prepare(s, turn.Way{First: box.ChildFD})
+	if err != nil {
+		return 0, err
+	}
+	if f.dryRun {
+		defer t.Abandon()
+		printPlan(c.stdout, t.Kit)
+		return 0, nil
+	}
+	if f.json {
+		json.NewEncoder(c.stderr).Encode(answer)
+	}
+	signals := c.catch(s.TTY)
+	child, err := r.Spawner.Start(t.Kit, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, !s.TTY)
+	if err != nil {
+		t.Abandon()
+		return 0, err
+	}
+	go forward(signals, t)
+	_, err = t.Attend()
+	if err != nil {
+		child.Kill()
+		child.Wait()
+		return 0, explain(r, entry, err)
+	}
+	return child.Wait(), nil
+}
+
+// forwarded are the signals that belong to the engine. With a terminal of its
+// own it gets INT and QUIT from there, once.
+var forwarded = []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH}
+
+func (c *call) catch(tty bool) <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	for _, sig := range forwarded {
+		if !signal.Ignored(sig) { // under nohup it stays ignored, in the engine too
+			signal.Notify(signals, sig)
+		}
+	}
+	if tty {
+		signal.Ignore(syscall.SIGINT, syscall.SIGQUIT)
+		return signals
+	}
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGQUIT} {
+		if !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
+	return signals
+}
+
+// forward hands signals on, as soon as there is an engine to have them.
+func forward(signals <-chan os.Signal, t *turn.Turn) {
+	for sig := range signals {
+		select {
+		case <-t.Ready():
+			t.Signal(sig.(syscall.Signal))
+		case <-t.Ended():
+			return
+		}
+	}
+}
+
+// explain looks for the cause of a box that could not be built: bubblewrap's
+// own words are no stable answer.
+func explain(r *turn.Runner, entry *os.File, err error) error {
+	if found := r.Spawner.Detect(os.Getenv("PATH"), entry); found.Err != nil {
+		return found.Err
+	}
+	return err
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/journal"
+	"github.com/openmausbot/botbox/worker/internal/report"
+	"github.com/openmausbot/botbox/worker/internal/selfcheck"
+)
+
+// state is what the worker knows of its machine.
+type state struct {
+	w     *worker
+	entry *os.File
+	probe *os.File
+
+	running sync.Mutex // one self-check at a time
+
+	mu     sync.Mutex
+	found  box.Finding
+	checks report.Checks
+}
+
+// atBoot looks at the machine once the worker takes specs: what it finds is
+// for the report, and no spec waits for it.
+func (s *state) atBoot() {
+	found := s.w.runner.Spawner.Detect(os.Getenv("PATH"), s.entry)
+	s.mu.Lock()
+	s.found = found
+	s.mu.Unlock()
+	if found.Err == nil && s.probe != nil {
+		s.check()
+	}
+}
+
+// check runs the self-check and keeps its result.
+func (s *state) check() (report.Checks, error) {
+	s.running.Lock()
+	defer s.running.Unlock()
+	checks, err := selfcheck.Run(s.w.runner, s.probe, selfcheck.Wish{Profile: "seed"})
+	if err != nil {
+		return checks, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checks = checks
+	return checks, nil
+}
+
+// report is the body of GET /api/cloud/box.
+func (s *state) report() report.Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settings := s.w.call.settings
+	r := report.New(s.found, box.Wanted(settings.BotBox, settings.CloudRole), kernelRelease())
+	r = r.WithChecks(s.checks, time.Now())
+	counters := s.w.store.Counters()
+	r.Boxed, r.Refused = int64(counters["boxed"]), int64(counters["refused"])
+	r.Broker.Unbrokered = s.w.runner.Unbrokered()
+	r.Open = len(s.w.runner.Running())
+	for _, step := range s.w.handover.Steps {
+		r.Steps = append(r.Steps, report.Step{Name: step.Name, State: string(step.State), Evidence: step.Evidence})
+	}
+	if settings.EgressExcept != "" {
+		r.Warnings = append(r.Warnings, "OMB_EGRESS_EXCEPT lets through: "+strings.Join(list(settings.EgressExcept), ", "))
+	}
+	return r
+}
+
+// logBroker writes the broker's refusals into the log.
+func logBroker(log *slog.Logger, e broker.Event) {
+	if e.Kind == broker.Stealing {
+		journal.TokenStolen.Log(log, slog.String("box_id", e.Box), slog.String("owner_box_id", e.Owner))
+	}
+}
+
+// logSteps says which hardening steps did not hold.
+func logSteps(log *slog.Logger, steps []wire.Step) {
+	for _, s := range steps {
+		if s.State == wire.StepFailed || s.State == wire.StepRefused {
+			journal.HardeningFailed.Log(log, slog.String("step", s.Name), slog.String("state", string(s.State)))
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/addrpolicy"
+	"github.com/openmausbot/botbox/shared/boxenv"
+	"github.com/openmausbot/botbox/shared/hostport"
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/seccomp"
+)
+
+// whyTopics print the rows of the tables that decide: nothing is explained
+// that does not also happen.
+var whyTopics = map[string]func(*call, string) error{
+	"host":    (*call).whyHost,
+	"env":     (*call).whyEnv,
+	"syscall": (*call).whySyscall,
+	"reason":  (*call).whyReason,
+}
+
+func whyVerb(c *call, args []string) (int, error) {
+	if len(args) != 2 || whyTopics[args[0]] == nil {
+		return 0, reason.New(reason.Usage, "why takes a topic and a word: host H[:P], env NAME, syscall NAME or reason CODE")
+	}
+	return 0, whyTopics[args[0]](c, args[1])
+}
+
+func (c *call) whyHost(text string) error {
+	h, err := hostport.ParseDefault(text, 443)
+	if err != nil {
+		return reason.New(reason.Usage, "%s is no host: %w", text, err)
+	}
+	if h.Name != "" {
+		if why, refused := addrpolicy.RefusedName(h.Name); refused {
+			fmt.Fprintf(c.stdout, "refused: %s\n", why)
+			return nil
+		}
+		fmt.Fprintln(c.stdout, "allowed by name; every address that it resolves to is judged when the gate dials")
+		return nil
+	}
+	v := addrpolicy.Classify(h.Addr)
+	word := "refused"
+	if v.Allowed {
+		word = "allowed"
+	}
+	fmt.Fprintf(c.stdout, "%s: %s (%s)\n", word, v.Class, v.Reason)
+	return nil
+}
+
+func (c *call) whyEnv(name string) error {
+	verdict, why := boxenv.Decide(name, "", nil)
+	fmt.Fprintf(c.stdout, "%s: %s\n", verdict, why)
+	for _, row := range boxenv.All() {
+		if row.Name == name && row.Engine != "" {
+			fmt.Fprintf(c.stdout, "%s in a box of %s: %s\n", row.Verdict, row.Engine, row.Reason)
+		}
+	}
+	return nil
+}
+
+func (c *call) whySyscall(name string) error {
+	rows := seccomp.Lookup(name)
+	if len(rows) == 0 {
+		fmt.Fprintf(c.stdout, "allowed: no row of the filter names %s\n", name)
+		return nil
+	}
+	for _, row := range rows {
+		when := ""
+		if row.When.Test != seccomp.Always {
+			when = " with some arguments"
+		}
+		fmt.Fprintf(c.stdout, "refused%s (%s): %s\n", when, unix.ErrnoName(row.Errno), row.Reason)
+	}
+	return nil
+}
+
+func (c *call) whyReason(code string) error {
+	row, ok := reason.Lookup(reason.Code(code))
+	if !ok {
+		return reason.New(reason.Usage, "%q is no reason code of ours", code)
+	}
+	fmt.Fprintf(c.stdout, "%s.\nhint: %s\nexit status: %d\n", capitalised(row.Means), row.Hint, row.Exit)
+	return nil
+}
+
+func capitalised(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

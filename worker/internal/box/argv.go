@@ -1,0 +1,102 @@
+package box
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Handles are the numbers, in bubblewrap's process, of the files that a box is
+// built from.
+type Handles struct {
+	Mounts  map[string]int // destination of a Bind or ROBind → its source
+	Entry   int            // boxentry's program file
+	Seccomp int            // the filter
+	Status  int            // where bubblewrap writes its JSON
+	Socket  int            // boxentry's end of the entry socket
+	Options int            // the memfd that holds Options' words
+}
+
+// Options are bubblewrap's options for a plan, in an order that is part of the
+// box: they ride in a memfd, so that no path and no value of the environment
+// stands in a command line that all users of the machine can read.
+func Options(p *Plan, h Handles) []string {
+	args := []string{"--die-with-parent"}
+	for _, ns := range p.Namespaces {
+		args = append(args, ns.Flag)
+	}
+	if p.unshares("user") {
+		args = append(args, "--disable-userns")
+	}
+	if p.unshares("uts") {
+		args = append(args, "--hostname", "botbox")
+	}
+	if !p.TTY {
+		args = append(args, "--new-session")
+	}
+	for _, m := range p.Mounts {
+		args = append(args, mountOptions(m, h)...)
+		if m.Dest == "/run" && m.Kind == Tmpfs {
+			args = append(args, "--dir", entryDir, "--ro-bind-fd", strconv.Itoa(h.Entry), EntryPath)
+		}
+	}
+	args = append(args, "--chdir", p.Cwd, "--clearenv")
+	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+		args = append(args, "--setenv", name, p.Env[name])
+	}
+	return append(args, "--seccomp", strconv.Itoa(h.Seccomp), "--json-status-fd", strconv.Itoa(h.Status))
+}
+
+func (p *Plan) unshares(name string) bool {
+	return slices.ContainsFunc(p.Namespaces, func(n Namespace) bool { return n.Name == name })
+}
+
+func mountOptions(m Mount, h Handles) []string {
+	switch m.Kind {
+	case Bind:
+		return []string{"--bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}
+	case ROBind:
+		return []string{"--ro-bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}
+	case Tmpfs:
+		return []string{"--perms", tmpfsPerms(m.Dest), "--size", strconv.FormatInt(m.Size, 10), "--tmpfs", m.Dest}
+	case Proc:
+		return []string{"--proc", m.Dest}
+	case Dev:
+		return []string{"--dev", m.Dest}
+	case Symlink:
+		return []string{"--symlink", m.Source, m.Dest}
+	default:
+		return []string{"--remount-ro", m.Dest}
+	}
+}
+
+// tmpfsPerms are those that programs look for: some refuse a /tmp without the
+// sticky bit, and a HOME that others can read.
+func tmpfsPerms(dest string) string {
+	switch dest {
+	case "/tmp", "/var/tmp", "/dev/shm":
+		return "1777"
+	case "/run":
+		return "0755"
+	}
+	return "0700"
+}
+
+// Command is the whole command line: bubblewrap, then boxentry with what it
+// has to do, then the engine's own words untouched.
+func Command(p *Plan, bwrap string, h Handles) []string {
+	ports := make([]string, len(p.Listen))
+	for i, port := range p.Listen {
+		ports[i] = strconv.Itoa(port)
+	}
+	return append([]string{
+		bwrap, "--args", strconv.Itoa(h.Options), "--", EntryPath,
+		"socket=" + strconv.Itoa(h.Socket),
+		"listen=" + strings.Join(ports, ","),
+		"nproc=" + strconv.Itoa(p.Pids),
+		"nofile=" + strconv.Itoa(p.Nofile),
+		"tty=" + strconv.FormatBool(p.TTY),
+		"--",
+	}, p.Argv...)
+}

@@ -1,0 +1,159 @@
+package box
+
+import (
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/seccomp"
+)
+
+// The number of a kit's first file in bubblewrap's process.
+const (
+	// ChildFD is where os/exec puts the files of a child.
+	ChildFD = 3
+	// LeaseFD is well above the numbers that the Go runtime uses in a process
+	// that becomes the box: it must not lose its poller before it execs.
+	LeaseFD = 256
+)
+
+// Kit is everything that a process needs to become a box: a command line and
+// the open files that it names by number. Whoever execs it, a child of ours
+// or the process that asked for the lease, it is the same kit.
+type Kit struct {
+	Bwrap   string     // absolute path
+	Argv    []string   // Argv[0] is Bwrap
+	Options []string   // what bubblewrap reads from the options' memfd
+	First   int        // ChildFD or LeaseFD
+	Files   []*os.File // Files[i] must become descriptor First+i
+
+	entry  *net.UnixConn // our end of the entry socket
+	status *os.File      // our end of the status pipe
+}
+
+// Programs are the two programs that a kit is made of.
+type Programs struct {
+	Bwrap string   // absolute path, checked by FindBwrap
+	Entry *os.File // boxentry, open: its folder may be closed to us
+}
+
+// Assemble opens what the plan names and writes the command line, for files
+// that are numbered from first on.
+func Assemble(p *Plan, progs Programs, first int) (*Kit, error) {
+	k := &Kit{Bwrap: progs.Bwrap, First: first}
+	if err := k.assemble(p, progs); err != nil {
+		k.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *Kit) assemble(p *Plan, progs Programs) error {
+	sources, err := openSources(p)
+	if err != nil {
+		return err
+	}
+	h := Handles{Mounts: map[string]int{}}
+	for _, m := range p.Mounts { // in the plan's order: the command line is reproducible
+		if f := sources[m.Dest]; f != nil {
+			h.Mounts[m.Dest] = k.pass(f)
+		}
+	}
+	entry, err := again(progs.Entry)
+	if err != nil {
+		return err
+	}
+	h.Entry = k.pass(entry)
+	filter, err := seccompFile(p.Seccomp)
+	if err != nil {
+		return err
+	}
+	h.Seccomp = k.pass(filter)
+	if err := k.connect(&h); err != nil {
+		return err
+	}
+	k.Options = Options(p, h)
+	options, err := Sealed("bwrap-options", []byte(strings.Join(k.Options, "\x00")+"\x00"))
+	if err != nil {
+		return err
+	}
+	h.Options = k.pass(options)
+	k.Argv = Command(p, progs.Bwrap, h)
+	return nil
+}
+
+// pass gives the file its number in bubblewrap's process.
+func (k *Kit) pass(f *os.File) int {
+	k.Files = append(k.Files, f)
+	return k.First + len(k.Files) - 1
+}
+
+// again opens a file once more, for a process that closes its copy.
+func again(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, reason.New(reason.System, "pass %s on: %w", f.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func seccompFile(kind seccomp.Kind) (*os.File, error) {
+	arch, err := seccomp.Native()
+	if err != nil {
+		return nil, reason.New(reason.BoxFailed, "no system-call filter for this processor: %w", err)
+	}
+	return Sealed("seccomp", seccomp.Assemble(kind, arch))
+}
+
+// connect makes the entry socket and the status pipe. Our ends close on exec,
+// and the worker's are the only ones left once bubblewrap has closed its own:
+// their end of file means that the box is gone.
+func (k *Kit) connect(h *Handles) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return reason.New(reason.System, "make the entry socket: %w", err)
+	}
+	h.Socket = k.pass(os.NewFile(uintptr(pair[1]), "entry"))
+	ours := os.NewFile(uintptr(pair[0]), "entry")
+	defer ours.Close()
+	// The kernel names the sender's pid in our own pid namespace: boxentry
+	// becomes the engine, so this is how we know which process the engine is.
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		return reason.New(reason.System, "make the entry socket: %w", err)
+	}
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return reason.New(reason.System, "make the entry socket: %w", err)
+	}
+	k.entry = conn.(*net.UnixConn)
+	r, w, err := os.Pipe()
+	if err != nil {
+		return reason.New(reason.System, "make the status pipe: %w", err)
+	}
+	k.status = r
+	h.Status = k.pass(w)
+	return nil
+}
+
+// Release closes our copies of what bubblewrap's process now holds.
+func (k *Kit) Release() {
+	for _, f := range k.Files {
+		f.Close()
+	}
+	k.Files = nil
+}
+
+// Close gives everything up; boxentry then reads an end of file and there is
+// no box.
+func (k *Kit) Close() {
+	k.Release()
+	if k.entry != nil {
+		k.entry.Close()
+	}
+	if k.status != nil {
+		k.status.Close()
+	}
+}

@@ -1,0 +1,169 @@
+package box
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/wire"
+)
+
+// Live is a box that has been built and whose engine waits for Go.
+type Live struct {
+	Engine    *Process // the process that becomes the engine
+	Init      *Process // PID 1 of the box: when it dies, all of it dies
+	Listeners []net.Listener
+
+	kit  *Kit
+	exit chan int // bubblewrap's own word on how it ended; closed without one
+}
+
+// Meet waits until boxentry has donated its listeners. It takes the kit over:
+// on an error nothing of it is left open.
+func (k *Kit) Meet(within time.Duration) (*Live, error) {
+	l := &Live{kit: k, exit: make(chan int, 1)}
+	child := make(chan int, 1)
+	go readStatus(k.status, child, l.exit)
+	if err := l.meet(child, within); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Live) meet(child <-chan int, within time.Duration) error {
+	l.kit.entry.SetReadDeadline(time.Now().Add(within))
+	packet := make([]byte, 256)
+	rights := make([]byte, unix.CmsgSpace(4*wire.MaxDonated)+unix.CmsgSpace(unix.SizeofUcred))
+	n, nr, flags, _, err := l.kit.entry.ReadMsgUnix(packet, rights)
+	var files []*os.File
+	var sender *unix.Ucred
+	if nr > 0 {
+		files, sender = readRights(rights[:nr])
+	}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return reason.New(reason.BoxFailed, "the box was not built in %v", within)
+	case err != nil || n == 0:
+		return reason.New(reason.BoxFailed, "bubblewrap ended before the engine could start")
+	case flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 || sender == nil:
+		return reason.New(reason.BoxFailed, "what the box sent first is malformed")
+	}
+	if err := l.admit(string(packet[:n]), files); err != nil {
+		return err
+	}
+	return l.identify(sender, child)
+}
+
+// readRights takes files and the sender's identity out of a control message.
+func readRights(b []byte) (files []*os.File, sender *unix.Ucred) {
+	messages, err := unix.ParseSocketControlMessage(b)
+	if err != nil {
+		return nil, nil
+	}
+	for _, m := range messages {
+		if fds, err := unix.ParseUnixRights(&m); err == nil {
+			for _, fd := range fds {
+				unix.CloseOnExec(fd)
+				files = append(files, os.NewFile(uintptr(fd), "listener"))
+			}
+		}
+		if cred, err := unix.ParseUnixCredentials(&m); err == nil {
+			sender = cred
+		}
+	}
+	return files, sender
+}
+
+// admit checks the donation and takes the listeners over.
+func (l *Live) admit(packet string, files []*os.File) error {
+	d, err := wire.ParseDonation(packet)
+	if err != nil {
+		return reason.New(reason.BoxFailed, "%w", err)
+	}
+	if d.Build != wire.Build {
+		return reason.New(reason.VersionSkew, "boxentry is of build %s, this is %s", d.Build, wire.Build)
+	}
+	if d.Listeners != len(files) {
+		return reason.New(reason.BoxFailed, "%w", wire.ErrDonation)
+	}
+	for _, f := range files {
+		if v, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || v != 1 {
+			return reason.New(reason.BoxFailed, "the box donated something that is no listener")
+		}
+		listener, err := net.FileListener(f)
+		if err != nil {
+			return reason.New(reason.System, "take a donated listener: %w", err)
+		}
+		l.Listeners = append(l.Listeners, listener)
+	}
+	return nil
+}
+
+// identify holds on to the engine's process and to the box's PID 1. boxentry
+// waits for our word, so its pid cannot have been given to another process.
+func (l *Live) identify(sender *unix.Ucred, child <-chan int) error {
+	if int(sender.Uid) != os.Geteuid() || sender.Pid <= 1 {
+		return reason.New(reason.BoxFailed, "the box's first packet came from another user's process")
+	}
+	var err error
+	if l.Engine, err = openProcess(int(sender.Pid)); err != nil {
+		return reason.New(reason.BoxFailed, "the engine's process is gone: %w", err)
+	}
+	select {
+	case pid := <-child:
+		if l.Init, err = openProcess(pid); err != nil {
+			return reason.New(reason.BoxFailed, "the box's first process is gone: %w", err)
+		}
+	case <-time.After(5 * time.Second):
+		return reason.New(reason.BoxFailed, "bubblewrap did not say which process it started")
+	}
+	return nil
+}
+
+// Go lets boxentry become the engine.
+func (l *Live) Go() error {
+	if _, err := l.kit.entry.Write([]byte(wire.Go)); err != nil {
+		return reason.New(reason.BoxFailed, "the box ended before the engine could start: %w", err)
+	}
+	return l.kit.entry.Close()
+}
+
+// Kill ends the box whole: a dead PID 1 takes its namespace with it.
+func (l *Live) Kill() {
+	if l.Init != nil {
+		l.Init.Signal(unix.SIGKILL)
+	}
+	if l.Engine != nil {
+		l.Engine.Signal(unix.SIGKILL)
+	}
+}
+
+// Exit waits for bubblewrap's last word: the engine's exit status, 128+n for a
+// signal, or 137 when bubblewrap itself was killed and could not say.
+func (l *Live) Exit() int {
+	if code, ok := <-l.exit; ok {
+		return code
+	}
+	return reason.ExitSignalOffset + int(unix.SIGKILL)
+}
+
+// Close kills what is left and frees every file.
+func (l *Live) Close() {
+	l.Kill()
+	for _, listener := range l.Listeners {
+		listener.Close()
+	}
+	l.Engine.Close()
+	l.Init.Close()
+	l.kit.Close()
+}

@@ -1,0 +1,123 @@
+package box
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/spec"
+)
+
+// refusedPaths may not be put back, and nothing above them may be: below the
+// first group is the machine, below the second are its sockets and kernel
+// files.
+var refusedPaths = []struct {
+	path   string
+	below  bool // whether everything below it is refused too
+	reason string
+}{
+	{"/usr", false, "it is in every box already, read-only"},
+	{"/etc", true, "the machine's settings are in every box already, read-only"},
+	{"/opt", false, "it is in every box already, read-only"},
+	{"/var", false, "the machine's state"},
+	{"/home", false, "every user's files"},
+	{"/root", false, "root's files"},
+	{"/tmp", false, "other turns' files"},
+	{"/var/tmp", false, "other turns' files"},
+	{"/run", true, "the machine's sockets: container runtimes, D-Bus, agents"},
+	{"/var/run", true, "the machine's sockets: container runtimes, D-Bus, agents"},
+	{"/proc", true, "the machine's processes"},
+	{"/sys", true, "the machine's kernel"},
+	{"/dev", true, "the machine's devices"},
+	{"/boot", true, "the machine's kernel"},
+	{"/.fly", true, "Fly's local API"},
+}
+
+// putBack is one path that a spec asks for.
+type putBack struct {
+	path     string
+	field    string
+	writable bool
+}
+
+func putBacks(s spec.Spec) []putBack {
+	var all []putBack
+	if s.Cwd != "" {
+		all = append(all, putBack{s.Cwd, "cwd", true})
+	}
+	for _, p := range s.Paths.RW {
+		all = append(all, putBack{p, "paths.rw", true})
+	}
+	for _, p := range s.Paths.RO {
+		all = append(all, putBack{p, "paths.ro", false})
+	}
+	for _, p := range s.Paths.ArgvFiles {
+		all = append(all, putBack{p, "paths.argv_files", false})
+	}
+	if s.Paths.PermSocketDir != "" {
+		all = append(all, putBack{s.Paths.PermSocketDir, "paths.perm_socket_dir", true})
+	}
+	if s.Home.Path != "" {
+		all = append(all, putBack{s.Home.Path, "home.path", true})
+	}
+	return all
+}
+
+// checkPaths refuses by name what must not enter a box. A link that leads
+// there is refused when the path is opened.
+func checkPaths(s spec.Spec, m Machine) error {
+	for _, p := range putBacks(s) {
+		if why := refuse(p, s.Home.Mode, m); why != "" {
+			return reason.New(reason.PathRefused, "%s may not enter the box (%s): %s", p.path, p.field, why)
+		}
+	}
+	return nil
+}
+
+func refuse(p putBack, home string, m Machine) string {
+	for _, row := range refusedPaths {
+		if p.path == row.path || (row.below && within(p.path, row.path)) || p.path == "/" {
+			return row.reason
+		}
+	}
+	if p.path == m.Home && p.field == "cwd" && home != "server" {
+		return "it is the home folder, which --home " + home + " keeps out; work in a folder of its own, or use --home server"
+	}
+	return refuseData(p, m)
+}
+
+// inDataFolder are the only places below the data folder that can be put back.
+var inDataFolder = []struct {
+	name     string
+	writable bool
+	reason   string
+}{
+	{"workspaces", true, "bots' own folders"},
+	{"hook-tokens", false, "a conversation's hook tokens"},
+	{"perm", true, "a process's permission socket"},
+	{"attachments", false, "uploads"},
+}
+
+func refuseData(p putBack, m Machine) string {
+	switch {
+	case m.DataDir == "":
+		return ""
+	case p.path == m.DataDir:
+		return "it is the data folder"
+	case within(m.DataDir, p.path):
+		if p.field == "cwd" { // hidden by the mask, see addDataFolder
+			return ""
+		}
+		return "it holds the data folder"
+	case !within(p.path, m.DataDir):
+		return ""
+	}
+	rel, _ := filepath.Rel(m.DataDir, p.path)
+	top, rest, _ := strings.Cut(rel, "/")
+	for _, row := range inDataFolder {
+		if top == row.name && rest != "" && (row.writable || !p.writable) {
+			return ""
+		}
+	}
+	return "of the data folder only one bot's workspace, one conversation's hook tokens, a permission folder and uploads can be put back"
+}

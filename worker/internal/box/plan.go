@@ -1,0 +1,253 @@
+package box
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/openmausbot/botbox/shared/seccomp"
+	"github.com/openmausbot/botbox/worker/internal/spec"
+)
+
+// Machine is what a plan has to know of the machine that it is made for.
+type Machine struct {
+	Home       string            // the home folder of the user that boxes run as
+	User       string            // its name
+	DataDir    string            // what no box sees, with no symbolic link in it
+	DataExists bool              // the data folder is there
+	RootDirs   []string          // which of rootNames are folders in /
+	RootLinks  map[string]string // which of rootNames are links, and where to
+	CPUFiles   []string          // which of cpuFiles are there
+	Logins     []string          // which of the engine's login folders are there
+}
+
+// Ports are the loopback ports of a box's two gates and of the broker.
+type Ports struct{ Egress, Broker, Harness int }
+
+// List gives the ports in the order in which boxentry donates its listeners.
+func (p Ports) List() []int { return []int{p.Egress, p.Broker, p.Harness} }
+
+// MountKind says what stands at a mount's destination.
+type MountKind int
+
+const (
+	Bind    MountKind = iota // a folder or file of the machine, read and write
+	ROBind                   // the same, read-only
+	Tmpfs                    // an empty private folder in memory
+	Proc                     // the box's own /proc
+	Dev                      // a minimal /dev
+	Symlink                  // a link in the box's own root
+	ROAgain                  // what is mounted there becomes read-only
+)
+
+// Mount is one step of building the box's file system.
+type Mount struct {
+	Kind   MountKind
+	Source string // Bind, ROBind: path on the machine; Symlink: its target
+	Dest   string
+	Size   int64 // Tmpfs: bytes
+	Reason string
+}
+
+// Plan is a box before it is built: everything that makes it, as data.
+type Plan struct {
+	ID         string
+	Mounts     []Mount
+	Namespaces []Namespace
+	Env        map[string]string
+	Argv       []string
+	Cwd        string
+	Home       string
+	Ports      Ports
+	Listen     []int // the ports that boxentry binds and donates
+	Seccomp    seccomp.Kind
+	TTY        bool // the engine keeps the caller's terminal session
+	Pids       int  // RLIMIT_NPROC, counted in the box's own user namespace
+	Nofile     int  // RLIMIT_NOFILE; 0 keeps the caller's
+}
+
+// Namespace is one kernel namespace that a box does not share.
+type Namespace struct{ Name, Flag, Reason string }
+
+// namespaces are the box's own. --unshare-user is always given: bubblewrap
+// run by uid 0 would otherwise skip it.
+var namespaces = []Namespace{
+	{"user", "--unshare-user", "no capability outside the box, whatever happens inside"},
+	{"pid", "--unshare-pid", "other turns' processes do not exist for it; it ends whole"},
+	{"net", "--unshare-net", "loopback only: no route out but the gates"},
+	{"ipc", "--unshare-ipc", "no shared memory, semaphores or queues of others"},
+	{"uts", "--unshare-uts", "the machine's name stays out"},
+	{"cgroup", "--unshare-cgroup", "the machine's cgroup tree stays out"},
+}
+
+// rootNames are the entries of / that a system's programs need: folders are
+// bound read-only, links (a merged /usr) are made again.
+var rootNames = []struct{ name, reason string }{
+	{"usr", "the system's programs"},
+	{"etc", "the system's settings"},
+	{"opt", "programs installed beside the system's"},
+	{"bin", "a split or merged /usr"},
+	{"sbin", "a split or merged /usr"},
+	{"lib", "a split or merged /usr"},
+	{"lib32", "a split or merged /usr"},
+	{"lib64", "a split or merged /usr; holds the ELF interpreter"},
+	{"libx32", "a split or merged /usr"},
+	{"nix", "where all programs are on NixOS"},
+}
+
+const mib = 1 << 20
+
+// privateFolders are empty, and sized: a tmpfs without a size may take half of
+// the machine's memory.
+var privateFolders = []struct {
+	path   string
+	size   int64
+	reason string
+}{
+	{"/tmp", 1024 * mib, "other turns' files stay out; --tmp-size"},
+	{"/var/tmp", 256 * mib, "the same for files that are meant to last"},
+	{"/run", 64 * mib, "the machine's sockets stay out"},
+	{"/dev/shm", 256 * mib, "shared memory of this box only"},
+}
+
+// defaultPids is enough for a parallel build, and ends a fork bomb.
+const defaultPids = 4096
+
+// homeSize bounds a private HOME: caches of npx and uvx go there.
+const homeSize = 2048 * mib
+
+// cpuFiles are all that a box sees of /sys: programs built with TCMalloc stop
+// themselves at start without them (exit 134).
+var cpuFiles = []string{
+	"/sys/devices/system/cpu/possible",
+	"/sys/devices/system/cpu/online",
+}
+
+// loginFolders hold each engine's own sign-in, below HOME. The engine needs
+// it; SECURITY.md names it as what a box can read.
+var loginFolders = map[string][]string{
+	"claude":      {".claude"},
+	"codex":       {".codex"},
+	"gemini":      {".gemini"},
+	"antigravity": {".gemini"},
+	"grok":        {".grok"},
+	"opencode":    {".config/opencode", ".local/share/opencode"},
+}
+
+// EntryPath is where boxentry stands in a box.
+const EntryPath = "/run/botbox/boxentry"
+
+// entryDir holds EntryPath; nothing else of ours is in a box.
+const entryDir = "/run/botbox"
+
+// NewPlan turns a spec into a box. It looks at nothing but its arguments; the
+// paths it names are opened, and refused again if need be, by Open.
+func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
+	if err := checkPaths(s, m); err != nil {
+		return nil, err
+	}
+	p := &Plan{
+		ID: s.ID, Argv: s.Argv, Cwd: s.Cwd, Home: m.Home, Ports: ports, TTY: s.TTY,
+		Namespaces: slices.Clone(namespaces), Seccomp: seccomp.Engine,
+		Pids: defaultPids, Nofile: s.Limits.Nofile,
+	}
+	if s.Cwd == "" {
+		p.Cwd = m.Home
+	}
+	if s.Limits.Pids > 0 {
+		p.Pids = s.Limits.Pids
+	}
+	if s.Net.Mode == "gated" {
+		p.Listen = ports.List()
+	}
+	p.addSystem(m)
+	p.addPrivate(s)
+	p.addHome(s, m)
+	p.addDataFolder(s, m)
+	p.addPutBacks(s)
+	return p, p.orderMounts()
+}
+
+func (p *Plan) add(kind MountKind, source, dest, reason string) {
+	p.Mounts = append(p.Mounts, Mount{Kind: kind, Source: source, Dest: dest, Reason: reason})
+}
+
+func (p *Plan) addTmpfs(dest string, size int64, reason string) {
+	p.Mounts = append(p.Mounts, Mount{Kind: Tmpfs, Dest: dest, Size: size, Reason: reason})
+}
+
+func (p *Plan) addSystem(m Machine) {
+	for _, row := range rootNames {
+		if target, ok := m.RootLinks[row.name]; ok {
+			p.add(Symlink, target, "/"+row.name, row.reason)
+		} else if slices.Contains(m.RootDirs, row.name) {
+			p.add(ROBind, "/"+row.name, "/"+row.name, row.reason)
+		}
+	}
+	p.add(Proc, "", "/proc", "its own processes only")
+	p.add(Dev, "", "/dev", "null, zero, full, random, urandom, tty and its own terminals")
+	for _, f := range m.CPUFiles {
+		p.add(ROBind, f, f, "the machine's CPU count; nothing else of /sys")
+	}
+}
+
+func (p *Plan) addPrivate(s spec.Spec) {
+	for _, row := range privateFolders {
+		size := row.size
+		if row.path == "/tmp" && s.Limits.TmpMB > 0 {
+			size = int64(s.Limits.TmpMB) * mib
+		}
+		p.addTmpfs(row.path, size, row.reason)
+	}
+}
+
+func (p *Plan) addHome(s spec.Spec, m Machine) {
+	switch s.Home.Mode {
+	case "server":
+		p.add(Bind, m.Home, m.Home, "HOME of a Cloud home: the engines' own logins and settings")
+	case "engine":
+		p.add(Bind, s.Home.Path, m.Home, "the audience's engine home")
+	default:
+		p.addTmpfs(m.Home, homeSize, "an empty private HOME")
+		for _, dir := range loginFolders[s.Engine] {
+			if slices.Contains(m.Logins, dir) {
+				dest := filepath.Join(m.Home, dir)
+				p.add(Bind, dest, dest, "the named engine's own sign-in")
+			}
+		}
+	}
+}
+
+// addDataFolder hides the data folder. Where it does not exist below a folder
+// of the machine there is nothing to hide, and making a mount point for the
+// mask would leave a folder in the user's tree.
+func (p *Plan) addDataFolder(s spec.Spec, m Machine) {
+	if m.DataDir == "" || (!m.DataExists && p.shows(m.DataDir)) {
+		return
+	}
+	p.addTmpfs(m.DataDir, 64*mib, "the data folder is an empty private folder")
+}
+
+// shows tells whether a folder of the machine is bound at or above path.
+func (p *Plan) shows(path string) bool {
+	return slices.ContainsFunc(p.Mounts, func(m Mount) bool {
+		return (m.Kind == Bind || m.Kind == ROBind) && within(path, m.Dest)
+	})
+}
+
+func (p *Plan) addPutBacks(s spec.Spec) {
+	for _, path := range s.Paths.RW {
+		p.add(Bind, path, path, "asked for, read and write")
+	}
+	for _, path := range s.Paths.RO {
+		p.add(ROBind, path, path, "asked for, read-only")
+	}
+	for _, path := range s.Paths.ArgvFiles {
+		p.add(ROBind, path, path, "a file that the command line names")
+	}
+	if dir := s.Paths.PermSocketDir; dir != "" {
+		p.add(Bind, dir, dir, "this process's own permission socket")
+	}
+	if s.Cwd != "" {
+		p.add(Bind, s.Cwd, s.Cwd, "the work folder")
+	}
+}

@@ -1,0 +1,113 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/reason"
+)
+
+// Spawner starts every program of this zone, from one thread that lives as
+// long as the process. Linux sends a parent-death signal when the thread that
+// forked ends, not its process (golang/go#27505): a box started from a thread
+// that the Go runtime retires would be killed at random.
+type Spawner struct{ jobs chan func() }
+
+// NewSpawner starts the thread.
+func NewSpawner() *Spawner {
+	s := &Spawner{jobs: make(chan func())}
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		for job := range s.jobs {
+			job()
+		}
+	}()
+	return s
+}
+
+func (s *Spawner) start(cmd *exec.Cmd) error {
+	done := make(chan error)
+	s.jobs <- func() { done <- cmd.Start() }
+	return <-done
+}
+
+// Child is a box whose bubblewrap is our own child.
+type Child struct{ cmd *exec.Cmd }
+
+// Start makes a child of ours the box that the kit describes. Its environment
+// is empty: what bubblewrap itself was started with could be read in the box,
+// in /proc/1/environ.
+func (s *Spawner) Start(k *Kit, stdio [3]*os.File, ownGroup bool) (*Child, error) {
+	cmd := &exec.Cmd{
+		Path: k.Bwrap, Args: k.Argv, Env: []string{}, Dir: "/",
+		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
+		ExtraFiles: k.Files,
+		SysProcAttr: &syscall.SysProcAttr{
+			Pdeathsig: syscall.SIGKILL,
+			Setpgid:   ownGroup,
+		},
+	}
+	err := s.start(cmd)
+	k.Release()
+	if err != nil {
+		return nil, reason.New(reason.BoxFailed, "start %s: %w", k.Bwrap, err)
+	}
+	return &Child{cmd}, nil
+}
+
+// Pid is bubblewrap's outer process.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
+// Kill ends bubblewrap, and with it the box.
+func (c *Child) Kill() { c.cmd.Process.Kill() }
+
+// Wait gives the exit status: the engine's, or 128+n when bubblewrap itself
+// was killed by signal n.
+func (c *Child) Wait() int {
+	err := c.cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if ws := exit.Sys().(syscall.WaitStatus); ws.Signaled() {
+			return reason.ExitSignalOffset + int(ws.Signal())
+		}
+		return exit.ExitCode()
+	}
+	if err != nil {
+		return reason.ExitSystem
+	}
+	return 0
+}
+
+// ask runs bubblewrap for an answer: its version, its options, or whether the
+// kernel lets it build a trial box. It never waits longer than the deadline.
+func (s *Spawner) ask(within time.Duration, files []*os.File, path string, args ...string) (out []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{}, "/", files
+	cmd.WaitDelay = 100 * time.Millisecond
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var buf limited
+	cmd.Stdout, cmd.Stderr = &buf, &buf
+	if err := s.start(cmd); err != nil {
+		return nil, err
+	}
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return buf.b, context.DeadlineExceeded
+	}
+	return buf.b, err
+}
+
+// limited keeps the first 64 KiB of what a program says.
+type limited struct{ b []byte }
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.b = append(l.b, p[:min(len(p), 64<<10-len(l.b))]...)
+	return len(p), nil
+}

@@ -1,0 +1,104 @@
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/worker/internal/box"
+)
+
+// Result is one check's outcome.
+type Result struct {
+	ID      string `json:"id"`
+	Layer   string `json:"layer"`
+	Verdict string `json:"verdict"` // pass, fail, inconclusive
+	MS      int64  `json:"ms"`
+	Why     string `json:"why"`
+}
+
+// Checks is one run of the self-check.
+type Checks struct {
+	Profile  string    `json:"profile"`
+	Results  []Result  `json:"results"`
+	Declared []string  `json:"declared,omitempty"` // under --mutate: what must fail
+	At       time.Time `json:"at"`
+}
+
+// Passed counts the checks that passed.
+func (c Checks) Passed() int { return len(c.Results) - len(c.Failed()) }
+
+// Failed lists the checks that did not pass. One that could not be carried
+// out is among them.
+func (c Checks) Failed() []string {
+	failed := []string{}
+	for _, r := range c.Results {
+		if r.Verdict != "pass" {
+			failed = append(failed, r.ID)
+		}
+	}
+	return failed
+}
+
+// Step is one boot step of the supervisor, with the evidence it read back.
+type Step struct {
+	Name     string `json:"name"`
+	State    string `json:"state"`
+	Evidence string `json:"evidence"`
+}
+
+// Brokered says which credentials are not brokered.
+type Brokered struct {
+	Unbrokered []string `json:"unbrokered"`
+}
+
+// Report is the body of GET /api/cloud/box. The first fields are the seed's.
+type Report struct {
+	Box      string   `json:"box"`
+	Reason   *string  `json:"reason"`
+	Checks   string   `json:"checks"` // passed/all, "" before the first run
+	Failed   []string `json:"failed"`
+	Boxed    int64    `json:"boxed"`
+	Refused  int64    `json:"refused"`
+	Broker   Brokered `json:"broker"`
+	Profile  string   `json:"profile,omitempty"`
+	Results  []Result `json:"results,omitempty"`
+	Declared []string `json:"declared,omitempty"`
+	AgeS     *int64   `json:"age_s"` // of the checks; null before the first run
+
+	Steps    []Step   `json:"steps"`
+	Open     int      `json:"open"` // boxes that are running now
+	Build    string   `json:"build"`
+	Bwrap    string   `json:"bwrap"` // bubblewrap's version
+	Kernel   string   `json:"kernel"`
+	Warnings []string `json:"warnings"`
+}
+
+// New begins a report with what was found on this machine.
+func New(found box.Finding, wanted error, kernel string) Report {
+	r := Report{
+		Box: "bwrap", Failed: []string{}, Build: wire.Build, Bwrap: found.Version, Kernel: kernel,
+		Steps: []Step{}, Warnings: []string{}, Broker: Brokered{Unbrokered: []string{}},
+	}
+	why := wanted
+	if why == nil {
+		why = found.Err
+	}
+	if why != nil {
+		code := string(reason.Of(why).Code)
+		r.Box, r.Reason = "off", &code
+	}
+	return r
+}
+
+// WithChecks adds a run of the self-check.
+func (r Report) WithChecks(c Checks, now time.Time) Report {
+	if len(c.Results) == 0 {
+		return r
+	}
+	age := int64(now.Sub(c.At).Seconds())
+	r.Checks = fmt.Sprintf("%d/%d", c.Passed(), len(c.Results))
+	r.Failed, r.Results, r.Declared, r.Profile, r.AgeS = c.Failed(), c.Results, c.Declared, c.Profile, &age
+	return r
+}

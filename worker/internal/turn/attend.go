@@ -1,0 +1,100 @@
+package turn
+
+import (
+	"log/slog"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/journal"
+)
+
+// Attend stays with the box until it has ended, and leaves nothing of it
+// behind. It returns the engine's exit status; an error means that no engine
+// ran.
+func (t *Turn) Attend() (int, error) {
+	defer t.finish()
+	live, err := t.Kit.Meet(meetWithin)
+	if err != nil {
+		t.err = t.runner.refuse(t.Spec, err)
+		return 0, t.err
+	}
+	defer live.Close()
+	serving := t.attach(live.Listeners)
+	defer serving.close()
+	// Runs first of all, so that a token dies with its engine and not with
+	// what is still to be tidied up.
+	defer t.runner.Broker.Revoke(t.ID)
+	if err := live.Go(); err != nil {
+		t.err = t.runner.refuse(t.Spec, err)
+		return 0, t.err
+	}
+	t.live = live
+	close(t.ready)
+	t.runner.Count("boxed")
+	t.log(journal.BoxStarted, slog.Int("pid", live.Engine.Pid))
+	live.Engine.Wait()
+	t.runner.Broker.Revoke(t.ID)
+	t.code = live.Exit()
+	t.log(journal.BoxEnded, slog.Int("code", t.code), slog.Int64("ms", time.Since(t.Since).Milliseconds()))
+	return t.code, nil
+}
+
+// finish forgets the turn, whatever became of it.
+func (t *Turn) finish() {
+	t.runner.Broker.Revoke(t.ID)
+	t.runner.forget(t)
+	close(t.ended)
+}
+
+// Abandon gives up a turn that was prepared and never attended.
+func (t *Turn) Abandon() {
+	t.Kit.Close()
+	t.finish()
+}
+
+func (t *Turn) log(e journal.Event, attrs ...slog.Attr) {
+	e.Log(t.runner.Log, append([]slog.Attr{
+		slog.String("box_id", t.ID), slog.String("bot_id", t.Spec.Bot),
+		slog.String("conversation_id", t.Spec.Conversation), slog.String("engine", t.Spec.Engine),
+	}, attrs...)...)
+}
+
+// Ready is closed when the engine runs.
+func (t *Turn) Ready() <-chan struct{} { return t.ready }
+
+// Ended is closed when nothing of the box is left.
+func (t *Turn) Ended() <-chan struct{} { return t.ended }
+
+// Pid is the engine's process, 0 before it runs.
+func (t *Turn) Pid() int {
+	select {
+	case <-t.ready:
+		return t.live.Engine.Pid
+	default:
+		return 0
+	}
+}
+
+// Signal sends a signal to the engine. Before the engine runs there is nobody
+// to tell.
+func (t *Turn) Signal(sig syscall.Signal) error {
+	select {
+	case <-t.ready:
+		return t.live.Engine.Signal(unix.Signal(sig))
+	default:
+		return reason.New(reason.NoSuchBox, "the box %s has not started yet", t.ID)
+	}
+}
+
+// Kill ends the box whole and returns when it is gone.
+func (t *Turn) Kill() {
+	select {
+	case <-t.ready:
+		t.live.Kill()
+	case <-t.ended:
+	}
+	<-t.ended
+}

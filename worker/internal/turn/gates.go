@@ -1,0 +1,104 @@
+package turn
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"github.com/openmausbot/botbox/shared/hostport"
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/egress"
+	"github.com/openmausbot/botbox/worker/internal/gate/harness"
+	"github.com/openmausbot/botbox/worker/internal/journal"
+)
+
+// server is what serves one donated listener.
+type server interface {
+	Serve(net.Listener) error
+	Close()
+}
+
+// chooseGates makes the servers of this box's ports, in the ports' order. They
+// do nothing before they have a listener.
+func (t *Turn) chooseGates() error {
+	dialer := t.runner.Egress
+	if allow := t.Spec.Net.Egress.Allow; allow != nil {
+		dialer.AllowHosts = []hostport.Pattern{} // given and empty lets nothing through
+		for _, text := range *allow {
+			p, err := hostport.ParsePattern(text)
+			if err != nil {
+				return reason.New(reason.BadSpec, "the spec is not usable: field net.egress.allow: %w", err)
+			}
+			dialer.AllowHosts = append(dialer.AllowHosts, p)
+		}
+	}
+	upstream := t.Spec.Net.Harness.Upstream
+	if upstream == "" {
+		upstream = t.runner.Harness
+	}
+	har, err := harness.New(harness.Options{Box: t.ID, Upstream: upstream, Log: t.decided, Fault: t.fault})
+	if err != nil {
+		return err
+	}
+	t.gates = map[int]server{
+		t.Plan.Ports.Egress:  egress.New(egress.Options{Box: t.ID, Dialer: dialer, Log: t.decided, Fault: t.fault}),
+		t.Plan.Ports.Broker:  brokered{t},
+		t.Plan.Ports.Harness: har,
+	}
+	return nil
+}
+
+// decided logs what a gate refused. Where a box went is its own affair; where
+// it was not let is what an operator looks for.
+func (t *Turn) decided(d gate.Decision) {
+	if d.Allowed {
+		return
+	}
+	t.log(journal.GateRefusal, slog.String("method", d.Method), slog.String("host", d.Host),
+		slog.Int("port", int(d.Port)), slog.String("class", d.Class), slog.Int("status", d.Status))
+}
+
+// fault logs a panic over one connection; the other boxes' go on.
+func (t *Turn) fault(cause any, stack []byte) {
+	t.runner.Log.Error("a gate failed on a connection", slog.String("box_id", t.ID),
+		slog.String("cause", fmt.Sprint(cause)), slog.String("stack", string(stack)))
+}
+
+// brokered serves the box's own listener of the credential broker.
+type brokered struct{ t *Turn }
+
+func (b brokered) Serve(l net.Listener) error { return b.t.runner.Broker.Serve(l, b.t.ID) }
+func (b brokered) Close()                     { b.t.runner.Broker.Revoke(b.t.ID) }
+
+// serving are the donated listeners with the servers that they were given to.
+type serving struct {
+	listeners []net.Listener
+	servers   []server
+	done      sync.WaitGroup
+}
+
+// attach serves the donated listeners, which come in the order of Plan.Listen.
+// The box is known by the listener that accepts, before a byte is read.
+func (t *Turn) attach(listeners []net.Listener) *serving {
+	s := &serving{listeners: listeners}
+	for i, l := range listeners {
+		g := t.gates[t.Plan.Listen[i]]
+		s.servers = append(s.servers, g)
+		s.done.Go(func() { g.Serve(l) })
+	}
+	return s
+}
+
+// close frees the box's network namespace: a listener that stays open keeps
+// it alive after the last process in it, and accept then blocks for ever.
+func (s *serving) close() {
+	for _, l := range s.listeners {
+		l.Close()
+	}
+	for _, g := range s.servers {
+		g.Close()
+	}
+	s.done.Wait()
+}

@@ -1,0 +1,215 @@
+package turn
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/boxenv"
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/secret"
+	"github.com/openmausbot/botbox/worker/internal/spec"
+)
+
+// Turn is one box from its spec to its end.
+type Turn struct {
+	ID     string
+	Spec   spec.Spec
+	Plan   *box.Plan
+	Kit    *box.Kit
+	Since  time.Time
+	runner *Runner
+	gates  map[int]server // by port
+	live   *box.Live      // set when the engine may run
+	ready  chan struct{}
+	ended  chan struct{}
+	code   int
+	err    error
+}
+
+// Answer is what the asker is told of its box. It holds names only: no value
+// of the environment, no token that is not the box's own, no key.
+type Answer struct {
+	ID           string            `json:"id"`
+	Box          string            `json:"box"`
+	Build        string            `json:"build"`
+	EnvNames     []string          `json:"env_names"`
+	DroppedEnv   []string          `json:"dropped_env"`
+	MCPAddresses map[string]string `json:"mcp_addresses"`
+	Grants       []string          `json:"grants"`
+	Unbrokered   []string          `json:"unbrokered"`
+	Layers       map[string]any    `json:"layers"`
+	Warnings     []string          `json:"warnings"`
+}
+
+// Way is how a box comes into being.
+type Way struct {
+	First int // box.ChildFD or box.LeaseFD
+	// Change alters the plan of one of the self-check's own boxes. Nobody else
+	// gives it, and no spec reaches it.
+	Change func(*box.Plan)
+}
+
+// Prepare makes a kit of a spec.
+func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
+	t := &Turn{Spec: s, runner: r, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	if err := r.admit(t, s.ID); err != nil {
+		return nil, Answer{}, r.refuse(s, err)
+	}
+	answer, err := t.prepare(way)
+	if err != nil {
+		r.Broker.Revoke(t.ID)
+		r.forget(t)
+		return nil, Answer{}, r.refuse(s, err)
+	}
+	return t, answer, nil
+}
+
+func (t *Turn) prepare(way Way) (Answer, error) {
+	r, s := t.runner, t.Spec
+	if s.DataDir != "" && s.DataDir != r.Machine.DataDir {
+		return Answer{}, reason.New(reason.BadSpec, "the spec is not usable: field data_dir: it is not this machine's (OMB_DATA_DIR)")
+	}
+	plan, err := box.NewPlan(s, r.Machine, r.Ports)
+	if err != nil {
+		return Answer{}, err
+	}
+	plan.ID, t.Plan = t.ID, plan
+	if err := t.chooseGates(); err != nil {
+		return Answer{}, err
+	}
+	answer, err := t.fillEnvironment()
+	if err != nil {
+		return Answer{}, err
+	}
+	if way.Change != nil {
+		way.Change(plan)
+	}
+	t.Kit, err = box.Assemble(plan, r.Programs, way.First)
+	if err != nil {
+		return Answer{}, err
+	}
+	return t.describe(answer), nil
+}
+
+// fillEnvironment decides about every name that was passed, takes the keys
+// out, and puts tokens in their place.
+func (t *Turn) fillEnvironment() (Answer, error) {
+	r, s := t.runner, t.Spec
+	given, err := r.resolve(s)
+	if err != nil {
+		return Answer{}, err
+	}
+	var answer Answer
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		verdict, _ := boxenv.Decide(name, s.Engine, s.EnvExtraNames)
+		if verdict != boxenv.Pass && verdict != boxenv.Credential {
+			answer.DroppedEnv = append(answer.DroppedEnv, name)
+			delete(given, name)
+		}
+	}
+	keys, unbrokered, err := broker.Take(given)
+	if err != nil {
+		return answer, err
+	}
+	answer.Unbrokered = unbrokered
+	gated := s.Net.Mode == "gated"
+	t.Plan.Env = boxenv.Fixed(0)
+	if gated {
+		t.Plan.Env = boxenv.Fixed(r.Ports.Harness)
+	}
+	for name, value := range given {
+		t.Plan.Env[name] = value.Reveal()
+	}
+	t.Plan.Env["HOME"] = r.Machine.Home
+	t.Plan.Env["USER"], t.Plan.Env["LOGNAME"] = r.Machine.User, r.Machine.User
+	if gated {
+		err = t.issue(keys, &answer)
+	} else {
+		t.withoutNetwork(keys, &answer)
+	}
+	return answer, err
+}
+
+// resolve gathers the values that a spec gives, those of named secrets too.
+func (r *Runner) resolve(s spec.Spec) (map[string]secret.Text, error) {
+	given := map[string]secret.Text{}
+	for name, v := range s.Env {
+		if v.Ref == "" {
+			given[name] = v.Text
+			continue
+		}
+		text, err := r.Secrets(v.Ref)
+		if err != nil {
+			return nil, err
+		}
+		given[name] = text
+	}
+	for _, k := range s.Broker.Keys {
+		text, err := r.Secrets(strings.TrimPrefix(k.Secret, "ref:"))
+		if err != nil {
+			return nil, err
+		}
+		given[k.Env] = text
+		if k.BaseURL == nil {
+			continue
+		}
+		name, known := broker.BaseURLName(k.Provider)
+		if !known {
+			return nil, reason.New(reason.BadSpec, "the spec is not usable: field broker.keys: there is no provider %q", k.Provider)
+		}
+		given[name] = secret.New(*k.BaseURL)
+	}
+	return given, nil
+}
+
+// issue makes the box's grants and rewrites the engine's settings for them.
+func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
+	issued, err := t.runner.Broker.Issue(broker.Turn{
+		Box: t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
+		Keys: keys, Unbrokered: answer.Unbrokered, TTL: time.Duration(t.Spec.Broker.TTLS) * time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	maps.Copy(t.Plan.Env, issued.Env)
+	argv := slices.Clone(t.Plan.Argv[:1])
+	t.Plan.Argv = append(append(argv, issued.Argv...), t.Spec.Argv[1:]...)
+	answer.Grants = issued.Grants
+	answer.Unbrokered = issued.Unbrokered
+	t.runner.raw(issued.Unbrokered)
+	return nil
+}
+
+// withoutNetwork keeps keys out of a box that could not use them.
+func (t *Turn) withoutNetwork(keys []broker.Key, answer *Answer) {
+	for _, k := range keys {
+		answer.DroppedEnv = append(answer.DroppedEnv, k.EnvName)
+	}
+	slices.Sort(answer.DroppedEnv)
+	t.runner.raw(answer.Unbrokered)
+}
+
+// describe completes the answer. Its lists are never null.
+func (t *Turn) describe(a Answer) Answer {
+	a.ID, a.Box, a.Build = t.ID, "bwrap", wire.Build
+	a.EnvNames = slices.Sorted(maps.Keys(t.Plan.Env))
+	a.MCPAddresses = map[string]string{}
+	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": false}
+	for _, ns := range t.Plan.Namespaces {
+		a.Layers[ns.Name] = true
+	}
+	for _, list := range []*[]string{&a.DroppedEnv, &a.Grants, &a.Unbrokered, &a.Warnings} {
+		if *list == nil {
+			*list = []string{}
+		}
+	}
+	for _, name := range a.Unbrokered {
+		a.Warnings = append(a.Warnings, name+" stays raw in the box: its service takes no base URL")
+	}
+	return a
+}
