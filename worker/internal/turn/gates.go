@@ -40,7 +40,7 @@ func (t *Turn) chooseGates() error {
 	}
 	har, err := harness.New(harness.Options{Box: t.ID, Upstream: upstream, Log: t.decided, Fault: t.fault})
 	if err != nil {
-		return err
+		return reason.New(reason.BadSpec, "the spec is not usable: field net.harness.upstream: %w", err)
 	}
 	t.gates = map[int]server{
 		t.Plan.Ports.Egress:  egress.New(egress.Options{Box: t.ID, Dialer: dialer, Log: t.decided, Fault: t.fault}),

@@ -1,0 +1,324 @@
+package broker
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/reason"
+)
+
+const (
+	tokenPrefix = "omb_t0_"
+	tokenBytes  = 32
+
+	// MaxTTL is the longest life of a token.
+	MaxTTL = 24 * time.Hour
+	// streamGrace is how long a stream that began in time may go on after it.
+	streamGrace = 5 * time.Minute
+	// deadMemory is how long a dead token is told apart from an unknown one, so
+	// that an engine which still has it is stopped by the right answer.
+	deadMemory = time.Hour
+)
+
+// Options are the broker's surroundings.
+type Options struct {
+	BootKey   [32]byte          // the supervisor's; tokens and the store hang on it
+	Store     *Store            // may be nil: then nothing outlives the worker
+	Log       func(Event)       // may be nil; called once for each request, must not block
+	Now       func() time.Time  // nil = time.Now
+	Transport http.RoundTripper // nil = one of its own for each grant, as it should be
+}
+
+// Broker holds the tokens of all boxes. Its methods may be called at the same
+// time.
+type Broker struct {
+	bootKey   [32]byte
+	store     *Store
+	log       func(Event)
+	now       func() time.Time
+	transport http.RoundTripper
+	sealer    *sealer
+
+	mu      sync.Mutex
+	closed  bool
+	tokens  map[digest]*token
+	servers map[*http.Server]bool
+	conns   map[string]map[net.Conn]bool // by box
+}
+
+// New makes a broker without tokens.
+func New(o Options) (*Broker, error) {
+	if o.BootKey == [32]byte{} {
+		return nil, reason.New(reason.Internal, "the broker was given no boot key")
+	}
+	sealer, err := newSealer(o.BootKey)
+	if err != nil {
+		return nil, err
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = func(Event) {}
+	}
+	return &Broker{
+		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport,
+		sealer:  sealer,
+		tokens:  map[digest]*token{},
+		servers: map[*http.Server]bool{},
+		conns:   map[string]map[net.Conn]bool{},
+	}, nil
+}
+
+// Turn is one boxed turn that asks for a token.
+type Turn struct {
+	Box, Bot, Conversation string
+	Engine                 string // claude, codex, gemini, opencode, grok, none
+	Keys                   []Key
+	Unbrokered             []string // as Take named them; copied into Issued
+	TTL                    time.Duration
+}
+
+// Issued is what goes into the box in the keys' place.
+type Issued struct {
+	Env        map[string]string // tokens and base URLs
+	Argv       []string          // to stand after the engine's first word
+	Grants     []string          // provider names, sorted
+	Expires    time.Time         // zero when there was no key
+	Unbrokered []string
+}
+
+// Issue makes a token for the turn, good for the grants of its keys. A turn
+// without keys gets no token. TTL 0 means MaxTTL.
+func (b *Broker) Issue(turn Turn) (Issued, error) {
+	issued := Issued{Env: map[string]string{}, Unbrokered: turn.Unbrokered}
+	e, ok := engineNamed(turn.Engine)
+	switch {
+	case !ok:
+		return issued, reason.New(reason.BadSpec, "the broker knows no engine %q", turn.Engine)
+	case turn.Box == "":
+		return issued, reason.New(reason.Internal, "a token was asked for without a box")
+	case turn.TTL < 0 || turn.TTL > MaxTTL:
+		return issued, reason.New(reason.BadSpec, "a token lives at most %v", MaxTTL)
+	case len(turn.Keys) == 0:
+		return issued, nil
+	case turn.TTL == 0:
+		turn.TTL = MaxTTL
+	}
+	text := newTokenText()
+	record := Record{b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys}
+	// First the store, so that whatever ends the token also ends the record.
+	if err := b.keep(record); err != nil {
+		return issued, err
+	}
+	if err := b.add(record); err != nil {
+		b.unkeep(record.Digest)
+		return issued, err
+	}
+	issued.Env, issued.Argv = e.settings(text, turn.Keys)
+	for _, k := range turn.Keys {
+		issued.Grants = append(issued.Grants, k.Provider)
+	}
+	slices.Sort(issued.Grants)
+	issued.Grants = slices.Compact(issued.Grants)
+	issued.Expires = record.Expires
+	b.count("broker.issued")
+	b.log(Event{Time: b.now(), Kind: Issuing, Box: turn.Box, Bot: turn.Bot, Conversation: turn.Conversation})
+	return issued, nil
+}
+
+// Adopt takes over tokens that an earlier worker issued and the store brought
+// back, and tells how many of them still live. The caller then revokes the
+// boxes that are no more.
+func (b *Broker) Adopt(records []Record) int {
+	adopted := 0
+	for _, r := range records {
+		if err := b.add(r); err != nil {
+			b.unkeep(r.Digest)
+			continue
+		}
+		adopted++
+	}
+	return adopted
+}
+
+func (b *Broker) add(r Record) error {
+	left := r.Expires.Sub(b.now())
+	if left <= 0 || left > MaxTTL {
+		return reason.New(reason.BadSpec, "the token's time is over, or was never right")
+	}
+	grants, err := newGrants(r.Keys, b.transport)
+	if err != nil {
+		return err
+	}
+	t := &token{digest: r.Digest, box: r.Box, bot: r.Bot, conversation: r.Conversation, expires: r.Expires, grants: grants}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		t.cancel()
+		return reason.New(reason.System, "the broker is closed")
+	}
+	t.timer = time.AfterFunc(left+streamGrace, func() { b.kill(t, true) })
+	b.tokens[t.digest] = t
+	return nil
+}
+
+// Revoke ends all tokens of a box at once and cuts its connections, streams
+// among them. It tells how many tokens it ended; a second call ends none.
+func (b *Broker) Revoke(box string) int {
+	b.mu.Lock()
+	var living []*token
+	for _, t := range b.tokens {
+		if t.box == box && t.grants != nil {
+			living = append(living, t)
+		}
+	}
+	conns := slices.Collect(maps.Keys(b.conns[box]))
+	b.mu.Unlock()
+	n := 0
+	for _, t := range living {
+		if b.kill(t, true) {
+			n++
+		}
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	return n
+}
+
+// kill ends one token. Its requests are cut by their context. erase is false
+// only when the worker itself ends: then the store keeps the record for the
+// next worker.
+func (b *Broker) kill(t *token, erase bool) bool {
+	b.mu.Lock()
+	grants := t.grants
+	t.grants = nil
+	b.mu.Unlock()
+	if grants == nil {
+		return false
+	}
+	t.cancel()
+	t.timer.Stop()
+	for _, g := range grants {
+		g.forget()
+	}
+	if erase {
+		b.unkeep(t.digest)
+		b.count("broker.revoked")
+		b.log(Event{Time: b.now(), Kind: Revoking, Box: t.box, Bot: t.bot, Conversation: t.conversation})
+	}
+	time.AfterFunc(deadMemory, func() {
+		b.mu.Lock()
+		delete(b.tokens, t.digest)
+		b.mu.Unlock()
+	})
+	return true
+}
+
+// authorise finds the grant that a token names on a box's listener, or the
+// code of the refusal. The token is nil when it is unknown.
+func (b *Broker) authorise(box, text, name string) (*token, *grant, string) {
+	if !tokenForm(text) {
+		return nil, nil, "unknown_token"
+	}
+	d := b.digest(text)
+	b.mu.Lock()
+	t, ok := b.tokens[d]
+	var grants map[string]*grant
+	if ok {
+		grants = t.grants
+	}
+	b.mu.Unlock()
+	// The map compared a digest that nobody without the boot key can aim at;
+	// the second comparison keeps this true whatever a map does.
+	if !ok || subtle.ConstantTimeCompare(t.digest[:], d[:]) != 1 {
+		return nil, nil, "unknown_token"
+	}
+	if t.box != box {
+		return t, nil, "wrong_box"
+	}
+	if grants == nil || !b.now().Before(t.expires) {
+		return t, nil, "token_revoked"
+	}
+	g, ok := grants[name]
+	if !ok {
+		return t, nil, "missing_grant"
+	}
+	return t, g, ""
+}
+
+// Close ends all tokens, connections and listeners. The store's records stay:
+// the next worker may adopt them.
+func (b *Broker) Close() {
+	b.mu.Lock()
+	b.closed = true
+	living := slices.Collect(maps.Values(b.tokens))
+	servers := slices.Collect(maps.Keys(b.servers))
+	b.mu.Unlock()
+	for _, s := range servers {
+		s.Close()
+	}
+	for _, t := range living {
+		b.kill(t, false)
+	}
+}
+
+func (b *Broker) digest(text string) (d digest) {
+	mac := hmac.New(sha256.New, b.bootKey[:])
+	mac.Write([]byte(text))
+	mac.Sum(d[:0])
+	return d
+}
+
+func newTokenText() string {
+	var raw [tokenBytes]byte
+	rand.Read(raw[:]) // never fails since Go 1.24; it ends the program instead
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(raw[:])
+}
+
+// tokenForm keeps everything that cannot be a token away from the look-up.
+func tokenForm(text string) bool {
+	body, ok := strings.CutPrefix(text, tokenPrefix)
+	if !ok || len(body) != base64.RawURLEncoding.EncodedLen(tokenBytes) {
+		return false
+	}
+	_, err := base64.RawURLEncoding.Strict().DecodeString(body)
+	return err == nil
+}
+
+func (b *Broker) keep(r Record) error {
+	if b.store == nil {
+		return nil
+	}
+	plain, err := r.encode()
+	if err != nil {
+		return err
+	}
+	b.store.put(r.Digest, b.sealer.seal(r.Digest, plain))
+	return nil
+}
+
+func (b *Broker) unkeep(d digest) {
+	if b.store != nil {
+		b.store.put(d, nil)
+	}
+}
+
+func (b *Broker) count(name string) {
+	if b.store != nil {
+		b.store.Add(name, 1)
+	}
+}

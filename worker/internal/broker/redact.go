@@ -1,0 +1,125 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/url"
+	"slices"
+	"sync/atomic"
+)
+
+// redacted fills the place of a key in a response, cut or repeated to the same
+// length, so that the framing holds.
+const redacted = "omb_redacted_"
+
+// minRedact: anything shorter would be found in ordinary text.
+const minRedact = 8
+
+// redactor finds a key in what an upstream sends back: an error page, an echo
+// endpoint or a debug header would otherwise hand it to the box.
+type redactor struct{ forms [][]byte }
+
+// newRedactor prepares the key as it is, URL-encoded, JSON-escaped and in
+// base64 at each of the three places where it can stand in a longer text.
+func newRedactor(key string) *redactor {
+	if len(key) < minRedact {
+		return &redactor{}
+	}
+	quoted, _ := json.Marshal(key) // of a string: it cannot fail
+	forms := []string{
+		key, url.QueryEscape(key), url.PathEscape(key), string(quoted[1 : len(quoted)-1]),
+	}
+	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for pad := range 3 {
+			text := e.EncodeToString(append(make([]byte, pad), key...))
+			// The characters at the ends hold bits of the neighbours, too.
+			forms = append(forms, text[(pad*8+5)/6:(pad+len(key))*8/6])
+		}
+	}
+	r := &redactor{}
+	for _, f := range forms {
+		if !slices.ContainsFunc(r.forms, func(have []byte) bool { return string(have) == f }) {
+			r.forms = append(r.forms, []byte(f))
+		}
+	}
+	return r
+}
+
+// replace overwrites every form in b and counts them.
+func (r *redactor) replace(b []byte) (found int) {
+	for _, f := range r.forms {
+		for at := 0; ; found++ {
+			i := bytes.Index(b[at:], f)
+			if i < 0 {
+				break
+			}
+			for j := range f {
+				b[at+i+j] = redacted[j%len(redacted)]
+			}
+			at += i + len(f)
+		}
+	}
+	return found
+}
+
+// text is replace for header values.
+func (r *redactor) text(s string) (string, int) {
+	b := []byte(s)
+	if found := r.replace(b); found > 0 {
+		return string(b), found
+	}
+	return s, 0
+}
+
+// open gives the length of the longest end of b that could be the beginning of
+// a form: those bytes wait for the next read.
+func (r *redactor) open(b []byte) int {
+	longest := 0
+	for _, f := range r.forms {
+		for n := min(len(f)-1, len(b)); n > longest; n-- {
+			if bytes.HasPrefix(f, b[len(b)-n:]) {
+				longest = n
+			}
+		}
+	}
+	return longest
+}
+
+// reader filters a body while it streams. Bytes that are no part of a form
+// come out as they went in, and a read that ends a line is never held back,
+// for no key has a line break.
+type reader struct {
+	*redactor
+	src   io.Reader
+	found *atomic.Int64
+	chunk []byte
+	held  []byte // read, and perhaps the beginning of a form
+	ready []byte // to be given out
+	err   error
+}
+
+func (r *redactor) reader(src io.Reader, found *atomic.Int64) io.Reader {
+	return &reader{redactor: r, src: src, found: found, chunk: make([]byte, 16<<10)}
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	for len(r.ready) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		var n int
+		n, r.err = r.src.Read(r.chunk)
+		b := append(r.held, r.chunk[:n]...)
+		r.found.Add(int64(r.replace(b)))
+		cut := len(b)
+		if r.err == nil {
+			cut -= r.open(b)
+		}
+		r.ready, r.held = b[:cut], bytes.Clone(b[cut:])
+	}
+	n := copy(p, r.ready)
+	r.ready = r.ready[n:]
+	return n, nil
+}

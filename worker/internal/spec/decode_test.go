@@ -1,0 +1,89 @@
+package spec
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/openmausbot/botbox/shared/reason"
+)
+
+// whole is a spec with every field that this build has.
+const whole = `{"v":1,"id":"box_1","kind":"turn","bot":"b-12","conversation":"t-99","turn":"u-1",
+ "audience":{"kind":"team","id":"x"},"engine":"claude","argv":["/usr/local/bin/claude","-p","…"],"cwd":"/data/project",
+ "home":{"mode":"engine","path":"/data/homes/team","signin":[]},"data_dir":"/data/.openmausbot",
+ "paths":{"rw":["/data/.openmausbot/workspaces/b-12"],"ro":["/data/.openmausbot/hook-tokens/t-99"],
+  "argv_files":["/tmp/omb-mcp-x/mcp.json"],"perm_socket_dir":"/data/.openmausbot/perm/t-99"},
+ "env":{"ANTHROPIC_API_KEY":{"secret":"ref:anthropic"},"LANG":"C.UTF-8","http_proxy":"a","HTTP_PROXY":"b"},
+ "env_extra_names":["NOTES_TOKEN"],
+ "net":{"mode":"gated","egress":{"profile":"public","allow":["example.com"],"deny":[],"ports":[],"max_bytes":0},
+  "harness":{"upstream":"tcp:127.0.0.1:8799","prefix":"/api/internal/"},"relay":false,"loopback_upstreams":[]},
+ "broker":{"keys":[{"env":"ANTHROPIC_API_KEY","provider":"anthropic","secret":"ref:anthropic","base_url":null}],"mcp":[],"ttl_s":86400},
+ "local_vm":false,"browser":{"launcher":false,"profile":null},
+ "limits":{"pids":512,"memory_mb":0,"cpu":0,"tmp_mb":512,"nofile":4096,"wall_s":0,"idle_s":0},
+ "user":{"mode":"maus"},"tty":false,"on_unavailable":"refuse"}`
+
+func TestAWholeSpec(t *testing.T) {
+	s, err := Decode([]byte(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Env["ANTHROPIC_API_KEY"].Ref != "anthropic" || s.Env["LANG"].Text.Reveal() != "C.UTF-8" || len(*s.Net.Egress.Allow) != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Absent means any host, given and empty means none.
+func TestAnEmptyAllowListIsNotAnAbsentOne(t *testing.T) {
+	for text, want := range map[string]bool{`{}`: false, `{"allow":[]}`: true, `{"allow":null}`: false} {
+		s, err := Decode([]byte(`{"argv":["x"],"cwd":"/tmp/w","net":{"egress":` + text + `}}`))
+		if err != nil || (s.Net.Egress.Allow != nil) != want {
+			t.Errorf("%s: %v, %v", text, s.Net.Egress.Allow, err)
+		}
+	}
+}
+
+// No error text shows what a field holds: it may be a key.
+func TestErrorsNameFieldsNotValues(t *testing.T) {
+	for _, text := range []string{
+		`{"argv":["x"],"cwd":"/w","env":{"K":["canary"]}}`,
+		`{"argv":["x"],"cwd":"/w","env":{"K":{"secret":"canary"}}}`,
+		`{"argv":["x"],"cwd":"/w","env":{"K":"canary\u0000"}}`,
+		`{"argv":["x"],"cwd":"/w","env":{"K":"canary"`,
+		`{"argv":["x"],"cwd":"/w","limits":{"pids":"canary"}}`,
+		`{"argv":["x"],"cwd":"/w","broker":{"mcp":[{"name":"n","url":"u","headers":{"A":1,"B":"canary"}}]}}`,
+	} {
+		_, err := Decode([]byte(text))
+		if err == nil || reason.Of(err).Code != reason.BadSpec || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// What is read is what was written: `botbox run` sends what it decoded itself.
+func FuzzDecode(f *testing.F) {
+	f.Add(whole)
+	f.Add(`{"argv":["true"],"cwd":"/tmp/w"}`)
+	f.Add(`{"argv":["true"],"cwd":"/tmp/w","env":{"A":{"secret":"ref:x"}}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := Decode([]byte(text))
+		if err != nil {
+			if code := reason.Of(err).Code; code != reason.BadSpec && code != reason.LocalVM {
+				t.Errorf("code %s", code)
+			}
+			return
+		}
+		b, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Decode(b)
+		if err != nil {
+			t.Fatalf("what was read is refused when it is sent on: %v\n%s", err, b)
+		}
+		c, _ := json.Marshal(again)
+		if string(b) != string(c) {
+			t.Errorf("%s\nbecame %s", b, c)
+		}
+	})
+}
