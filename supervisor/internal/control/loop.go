@@ -1,0 +1,202 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
+	"github.com/openmausbot/botbox/supervisor/internal/reap"
+)
+
+// Config is what the boot has found out.
+type Config struct {
+	Mode     Mode
+	Command  []string // what to run beside the worker; empty in mode Serve
+	Env      []string // the container's
+	Account  privdrop.Account
+	Program  string // path of botbox
+	RunDir   string
+	StateDir string
+	CtlDir   string // root's own, for the FIFOs
+	SpecDir  string // root writes, the account's group reads
+	Drain    time.Duration
+	Steps    []wire.Step
+	Recheck  func() // called now and then while the worker is ready
+}
+
+// sweepWithin bounds the killing of what is left below us at the end.
+const sweepWithin = time.Second
+
+// loop is the world of the machine: everything happens on its one goroutine,
+// which main has locked to the main thread.
+type loop struct {
+	Config
+	machine
+	table   reap.Table
+	link    *link // to the worker of this epoch
+	pid     int   // process id of the unboxed command
+	key     [32]byte
+	lines   *Log
+	service chan string
+}
+
+// Run keeps the worker alive until the end and gives the exit status.
+func Run(c Config, signals *Signals, log *Log) (int, error) {
+	l := &loop{Config: c, lines: log, service: serviceManager(c.Env)}
+	if _, err := unix.Getrandom(l.key[:], 0); err != nil {
+		return 0, fmt.Errorf("make the boot key: %w", err)
+	}
+	l.machine = machine{world: l, mode: c.Mode, budget: c.Drain, every: pingPeriod(c.Env), terminal: isTerminal(0)}
+	l.machine.start()
+	lastCheck := time.Now()
+	for l.state != stopped {
+		l.one(signals)
+		if l.state == ready && time.Since(lastCheck) >= pingEvery {
+			lastCheck = time.Now()
+			l.Recheck()
+		}
+	}
+	reap.Sweep(sweepWithin)
+	return l.machine.exit()
+}
+
+// one waits for one event and hands it to the machine.
+func (l *loop) one(signals *Signals) {
+	var deadline <-chan time.Time
+	if !l.due.IsZero() {
+		t := time.NewTimer(time.Until(l.due))
+		defer t.Stop()
+		deadline = t.C
+	}
+	select {
+	case sig := <-signals.other:
+		l.machine.signal(sig.(syscall.Signal))
+	case <-signals.child:
+		for _, e := range l.table.Collect() {
+			l.ended(e)
+		}
+	case in := <-l.link.inbox():
+		l.arrived(in)
+	case <-deadline:
+		l.machine.deadline()
+	}
+}
+
+func (l *loop) arrived(in inbound) {
+	switch {
+	case in.err == nil:
+		l.machine.frame(in.frame)
+	case errors.Is(in.err, io.EOF):
+		l.link.frames = nil
+		l.machine.closed()
+	default:
+		l.link.frames = nil
+		l.machine.bad(in.err)
+	}
+}
+
+func (l *loop) ended(e reap.Ended) {
+	switch {
+	case l.link != nil && e.PID == l.link.pid:
+		l.lastWords()
+		l.link.close()
+		l.link = nil
+		l.machine.workerEnded(e.Status)
+	case e.PID == l.pid:
+		l.machine.commandEnded(reap.ExitStatus(e.Status))
+	}
+}
+
+// lastWords hears out the worker that has ended: box.exited may still be in
+// the pipe. Its end is sure, unless a descendant holds the pipe open.
+func (l *loop) lastWords() {
+	timeout := time.After(closeGrace)
+	for l.link.frames != nil {
+		select {
+		case in := <-l.link.inbox():
+			l.arrived(in)
+		case <-timeout:
+			return
+		}
+	}
+}
+
+func (l *loop) now() time.Time { return time.Now() }
+
+func (l *loop) log(format string, args ...any) { l.lines.Warn(format, args...) }
+
+func (l *loop) startWorker(epoch uint32) error {
+	var err error
+	l.link, err = startLink(l.Config, &l.table, epoch, l.key)
+	return err
+}
+
+func (l *loop) send(verb wire.Verb, keyvals ...string) error {
+	if l.link == nil {
+		return errors.New("there is no worker")
+	}
+	return l.link.send(verb, keyvals...)
+}
+
+func (l *loop) signalWorker(sig syscall.Signal) {
+	if l.link != nil {
+		l.table.Signal(l.link.pid, sig)
+	}
+}
+
+func (l *loop) startCommand() error {
+	env := commandEnv(l.Env, l.Account, l.RunDir)
+	path, err := lookPath(l.Command[0], get(l.Env, "PATH"))
+	if err != nil {
+		return err
+	}
+	l.pid, err = l.table.Start(path, l.Command, &syscall.ProcAttr{
+		Env: env, Files: []uintptr{0, 1, 2}, Sys: asAccount(l.Account),
+	})
+	return err
+}
+
+func (l *loop) signalCommand(sig syscall.Signal) {
+	if l.command {
+		l.table.Signal(l.pid, sig)
+	}
+}
+
+func (l *loop) notify(state string) {
+	select {
+	case l.service <- state:
+	default: // no service manager, or one that does not read
+	}
+}
+
+func (l *loop) specName() string { return fmt.Sprintf("start-%d", l.epoch) }
+
+// writeSpec puts the command where the worker's group reads it. It holds no
+// environment: the worker has the container's from the handover, and keys do
+// not belong in a file.
+func (l *loop) writeSpec() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	b, err := wire.EncodeStartSpec(wire.StartSpec{Argv: l.Command, Dir: dir})
+	if err != nil {
+		return "", err
+	}
+	l.removeSpec()
+	f, err := os.OpenFile(l.SpecDir+"/"+l.specName(), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(b)
+	return l.specName(), errors.Join(err, f.Chmod(0o640), f.Close())
+}
+
+func (l *loop) removeSpec() { os.Remove(l.SpecDir + "/" + l.specName()) }

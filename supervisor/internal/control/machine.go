@@ -1,0 +1,385 @@
+package control
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/supervisor/internal/reap"
+)
+
+// Mode is what runs beside the worker.
+type Mode uint8
+
+const (
+	Serve Mode = iota // nothing: serve until stopped
+	Box               // the command as a box
+	Plain             // the command as the account, unboxed
+)
+
+const (
+	helloWithin = 5 * time.Second
+	readyWithin = 30 * time.Second
+	pingEvery   = 5 * time.Second
+	pingMisses  = 3
+	abortGrace  = 2 * time.Second // for the stacks that SIGABRT prints
+	closeGrace  = 250 * time.Millisecond
+	backoffMin  = 250 * time.Millisecond
+	backoffMax  = 30 * time.Second
+	crashSpan   = time.Minute
+	crashLimit  = 5
+)
+
+type state uint8
+
+const (
+	starting state = iota
+	ready
+	replacing // it must go and has not been waited for
+	backoff
+	draining
+	stopped
+)
+
+// world is everything that the machine can do.
+type world interface {
+	now() time.Time
+	startWorker(epoch uint32) error
+	send(verb wire.Verb, keyvals ...string) error
+	signalWorker(sig syscall.Signal)
+	startCommand() error // mode Plain
+	signalCommand(sig syscall.Signal)
+	writeSpec() (name string, err error) // mode Box
+	removeSpec()
+	notify(state string) // the service manager
+	log(format string, args ...any)
+}
+
+// machine is the state × event table; its methods are the events.
+type machine struct {
+	world
+	mode     Mode
+	budget   time.Duration // from the first stop signal to the exit
+	every    time.Duration // between two pings
+	terminal bool          // stdin is one, so its INT and QUIT are the command's
+
+	state  state
+	due    time.Time // when deadline is called; zero is never
+	epoch  uint32
+	worker bool // is there, or waits to be waited for
+
+	greeted  bool // this worker answered hello
+	isReady  bool // this worker is ready
+	pings    int  // without an answer
+	failures int  // in a row, for the backoff
+	readyAt  time.Time
+	crashes  []time.Time
+
+	asked    bool   // box.start was sent
+	box      string // its name once started
+	command  bool   // mode Plain: it runs
+	launched bool   // mode Plain: it was started
+
+	stopSig      syscall.Signal // the first one
+	killed       bool           // the budget ran out
+	workerStatus int
+	status       int // the command's, or a decided one
+	decided      bool
+	err          error
+}
+
+func (m *machine) in(d time.Duration) { m.due = m.now().Add(d) }
+
+func (m *machine) start() {
+	m.epoch++
+	m.greeted, m.isReady, m.pings = false, false, 0
+	m.state = starting
+	if err := m.startWorker(m.epoch); err != nil {
+		if reason.Of(err).Code != reason.Internal {
+			m.fail(err)
+			return
+		}
+		m.log("start the worker: %v", err)
+		m.crashed()
+		return
+	}
+	m.worker = true
+	m.in(helloWithin)
+	m.tell(wire.Hello, "ver", wire.Version, "build", wire.Build)
+}
+
+// tell sends a frame. A worker that does not read is as bad as one that lies.
+func (m *machine) tell(verb wire.Verb, keyvals ...string) {
+	if err := m.send(verb, keyvals...); err != nil {
+		m.replace(syscall.SIGKILL, fmt.Sprintf("%s could not be sent: %v", verb, err))
+	}
+}
+
+// frame judges one frame: each is welcome in one situation only.
+func (m *machine) frame(f wire.Frame) {
+	switch {
+	case f.Verb == wire.HelloAck && !m.greeted:
+		m.hello(f)
+	case f.Verb == wire.Ready && m.greeted && !m.isReady:
+		m.becameReady()
+	case f.Verb == wire.Pong && m.pings > 0:
+		m.pings--
+		m.notify("WATCHDOG=1")
+	case f.Verb == wire.BoxStarted && m.asked && m.box == "":
+		m.box = f.Args["box"]
+		m.removeSpec()
+	case f.Verb == wire.Error && m.asked && m.box == "":
+		m.boxRefused(reason.Code(f.Args["code"]))
+	case f.Verb == wire.BoxExited && m.box != "" && f.Args["box"] == m.box && !m.decided:
+		m.commandEnded(f.Int("code"))
+	case f.Verb == wire.Drained && m.state == draining:
+	default:
+		m.bad(fmt.Errorf("%s is not expected now", f.Verb))
+	}
+}
+
+// bad is a frame that could not be read, or should not have been written.
+func (m *machine) bad(err error) {
+	m.replace(syscall.SIGKILL, "the channel is dead: "+err.Error())
+}
+
+// closed is the end of the channel. Nearly always the worker is exiting, and
+// then its status says more than a kill.
+func (m *machine) closed() {
+	if m.state != draining && m.state != replacing {
+		m.state = replacing
+		m.in(closeGrace)
+	}
+}
+
+func (m *machine) replace(sig syscall.Signal, why string) {
+	m.log("the worker is replaced: %s", why)
+	m.signalWorker(sig)
+	if m.state == draining {
+		return
+	}
+	m.state, m.due = replacing, time.Time{}
+	if sig != syscall.SIGKILL {
+		m.in(abortGrace)
+	}
+}
+
+func (m *machine) hello(f wire.Frame) {
+	if f.Args["ver"] != wire.Version || f.Args["build"] != wire.Build {
+		m.signalWorker(syscall.SIGKILL) // it may not understand drain
+		m.fail(reason.New(reason.VersionSkew, "the worker is of build %.64q, this supervisor of %q", f.Args["build"], wire.Build))
+		return
+	}
+	m.greeted = true
+	if m.state == starting {
+		m.in(readyWithin)
+	}
+}
+
+func (m *machine) becameReady() {
+	m.isReady = true
+	if m.state != starting {
+		return // it crossed with drain
+	}
+	m.state, m.readyAt = ready, m.now()
+	m.in(m.every)
+	m.notify("READY=1")
+	if m.mode == Box && !m.asked {
+		m.askForBox()
+	}
+	if m.mode == Plain && !m.launched {
+		m.launch()
+	}
+}
+
+func (m *machine) askForBox() {
+	name, err := m.writeSpec()
+	if err != nil {
+		m.fail(reason.New(reason.System, "write the start file: %w", err))
+		return
+	}
+	m.asked = true
+	m.tell(wire.BoxStart, "spec", name)
+}
+
+func (m *machine) launch() {
+	if err := m.startCommand(); err != nil {
+		m.log("start the command: %v", err)
+		m.commandEnded(notStarted(err))
+		return
+	}
+	m.launched, m.command = true, true
+}
+
+func (m *machine) boxRefused(code reason.Code) {
+	if _, ok := reason.Lookup(code); !ok {
+		m.bad(fmt.Errorf("%.64q is no reason code", code))
+		return
+	}
+	m.removeSpec()
+	m.fail(reason.New(code, "the worker could not start the box"))
+}
+
+// commandEnded is the end of what we are here for.
+func (m *machine) commandEnded(status int) {
+	m.command = false
+	if !m.decided {
+		m.status, m.decided = status, true
+	}
+	if m.state != draining {
+		m.drain()
+	}
+	m.settle()
+}
+
+func (m *machine) workerEnded(ws syscall.WaitStatus) {
+	m.worker = false
+	m.workerStatus = reap.ExitStatus(ws)
+	if m.state == draining {
+		m.settle()
+		return
+	}
+	m.log("the worker ended with status %d", m.workerStatus)
+	switch {
+	case m.mode == Box && m.asked:
+		m.removeSpec()
+		m.fail(reason.New(reason.WorkerDied, "the worker died while the box was running"))
+	case m.workerStatus == reason.ExitUsage:
+		// It has said why, and the same start would end the same way.
+		m.status, m.decided = reason.ExitUsage, true
+		m.drain()
+	default:
+		m.crashed()
+	}
+}
+
+// crashed plans the next start, or gives up.
+func (m *machine) crashed() {
+	now := m.now()
+	if m.isReady && now.Sub(m.readyAt) >= crashSpan {
+		m.failures = 0
+	}
+	recent := m.crashes[:0]
+	for _, t := range m.crashes {
+		if now.Sub(t) < crashSpan {
+			recent = append(recent, t)
+		}
+	}
+	m.crashes = append(recent, now)
+	if len(m.crashes) >= crashLimit {
+		m.fail(reason.New(reason.WorkerCrashes, "the worker ended %d times in a minute", crashLimit))
+		return
+	}
+	wait := min(backoffMin<<min(m.failures, 16), backoffMax)
+	m.failures++
+	m.state = backoff
+	m.in(wait)
+}
+
+// deadline is called when due has passed.
+func (m *machine) deadline() {
+	m.due = time.Time{}
+	switch m.state {
+	case starting:
+		m.replace(syscall.SIGABRT, "it did not become ready in time")
+	case ready:
+		if m.pings >= pingMisses {
+			m.replace(syscall.SIGABRT, "it did not answer the last pings")
+			return
+		}
+		m.pings++
+		m.in(m.every)
+		m.tell(wire.Ping)
+	case replacing:
+		m.signalWorker(syscall.SIGKILL)
+	case backoff:
+		m.start()
+	case draining:
+		m.kill()
+	}
+}
+
+// signal is one of the container's.
+func (m *machine) signal(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGINT, syscall.SIGQUIT:
+		if m.terminal && m.mode != Serve {
+			return // the terminal sent it to the command as well, whose it is
+		}
+		m.stop(sig)
+	case syscall.SIGTERM:
+		m.stop(sig)
+	case syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2:
+		if m.box != "" && !m.decided && m.worker && m.state != replacing {
+			m.tell(wire.BoxSignal, "box", m.box, "sig", fmt.Sprint(int(sig)))
+		}
+		m.signalCommand(sig)
+	}
+}
+
+func (m *machine) stop(sig syscall.Signal) {
+	if m.stopSig != 0 {
+		m.kill()
+		return
+	}
+	m.stopSig = sig
+	if m.state != draining {
+		m.drain()
+	}
+}
+
+// drain asks everybody to end: the worker by 80 % of the budget, and what is
+// left at 90 % is killed.
+func (m *machine) drain() {
+	was := m.state
+	m.state = draining
+	m.in(m.budget * 9 / 10)
+	m.notify("STOPPING=1")
+	if m.worker && (was == starting || was == ready) {
+		m.tell(wire.Drain, "seconds", wire.Seconds(m.budget*8/10))
+	} else {
+		m.signalWorker(syscall.SIGKILL)
+	}
+	m.signalCommand(syscall.SIGTERM)
+	m.settle()
+}
+
+func (m *machine) fail(err error) {
+	if m.err == nil {
+		m.err = err
+	}
+	if m.state == draining {
+		return
+	}
+	m.drain()
+}
+
+func (m *machine) kill() {
+	m.killed = true
+	m.signalWorker(syscall.SIGKILL)
+	m.signalCommand(syscall.SIGKILL)
+}
+
+func (m *machine) settle() {
+	if m.state == draining && !m.worker && !m.command {
+		m.state, m.due = stopped, time.Time{}
+	}
+}
+
+// exit gives the status of the whole, once stopped. A stop is 0 only when
+// everything ended by itself.
+func (m *machine) exit() (int, error) {
+	switch {
+	case m.err != nil:
+		return reason.Exit(m.err), m.err
+	case m.decided:
+		return m.status, nil
+	case m.mode == Serve:
+		return m.workerStatus, nil
+	case m.killed:
+		return reason.ExitSignalOffset + int(syscall.SIGKILL), nil
+	}
+	return reason.ExitSignalOffset + int(m.stopSig), nil
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestExitStatusIsTheCommands(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"sh", "-c", "exit 7"}, 7},
+		{[]string{"--", "sh", "-c", "exit 160"}, 160},
+		{[]string{"true"}, 0},
+		{[]string{"sh", "-c", "kill -KILL $$"}, 137},
+		{[]string{"sh", "-c", "kill -SEGV $$"}, 139},
+		{[]string{"--plain", "--", "sh", "-c", "exit 7"}, 7},
+		{[]string{"--plain", "--", "sh", "-c", "kill -TERM $$"}, 143},
+		{[]string{"--plain", "--", "no-such-command"}, 127},
+		{[]string{"--plain", "--", "/etc/passwd"}, 126},
+		{[]string{"refuse"}, 111}, // the worker's error code is too_many_boxes
+	} {
+		for _, child := range []bool{false, true} {
+			r := start(t, world{args: c.args, child: child})
+			if got := r.status(t); got != c.want {
+				t.Errorf("%q (child %t): exit %d, want %d: %s", c.args, child, got, c.want, r.stderr.String())
+			}
+			if r.report("end") != "<nil>" {
+				t.Errorf("%q: the worker was not drained: %q", c.args, r.report("end"))
+			}
+		}
+	}
+}
+
+func TestPlainCommandRunsAsTheAccount(t *testing.T) {
+	r := start(t, world{vars: "SECRET_KEY=canary NOTIFY_SOCKET=/x HOME=/root",
+		args: []string{"--plain", "--", "sh", "-c", `id -u; id -G; echo $SECRET_KEY $HOME $NOTIFY_SOCKET; grep -E 'Cap|NoNew' /proc/self/status | cut -f2 | sort -u | tr '\n' ' '`}})
+	status := r.status(t)
+	id := account(t)
+	want := fmt.Sprintf("%d\n%d\ncanary %s\n0000000000000000 1 ", id.UID, id.GID, id.Home)
+	if status != 0 || r.stdout.String() != want {
+		t.Errorf("exit %d, printed\n%s\nwant\n%s", status, r.stdout.String(), want)
+	}
+}
+
+func TestHostileWorkersAreReplaced(t *testing.T) {
+	for _, mode := range []string{"long", "seq", "epoch", "verb", "unasked", "lease", "twice", "flood", "close"} {
+		t.Run(mode, func(t *testing.T) {
+			r := start(t, world{vars: "OMB_BOX_FAKE=" + mode})
+			r.await(t, "a second worker", func() bool { return r.starts() >= 2 })
+			pid := r.supervisor(t)
+			syscall.Kill(pid, syscall.SIGTERM)
+			if got := r.status(t); got == 2 || got == 100 {
+				t.Errorf("exit %d: %s", got, r.stderr.String())
+			}
+			if mode != "close" && !strings.Contains(r.stderr.String(), "the worker is replaced: ") {
+				t.Errorf("said nothing: %s", r.stderr.String())
+			}
+		})
+	}
+}
+
+func TestASilentWorkerIsAbortedAndReplaced(t *testing.T) {
+	r := start(t, world{vars: "OMB_BOX_FAKE=silent"})
+	r.await(t, "a second worker", func() bool { return r.starts() >= 2 })
+	r.await(t, "the Go runtime's stacks", func() bool { return strings.Contains(r.stderr.String(), "SIGABRT") })
+}
+
+func TestWorkersThatEndAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		mode, says string
+		want       int
+		starts     int
+		args       []string
+	}{
+		{"exit7", "reason: worker-crashes", 111, 5, nil},
+		{"exit100", "status 100", 100, 1, nil},
+		{"skew", "reason: version-skew", 100, 1, nil},
+		{"die-in-box", "reason: worker-died", 111, 1, []string{"sleep", "100"}},
+	} {
+		r := start(t, world{vars: "OMB_BOX_FAKE=" + c.mode, args: c.args})
+		got := r.status(t)
+		if got != c.want || r.starts() != c.starts || !strings.Contains(r.stderr.String(), c.says) {
+			t.Errorf("%s: exit %d after %d starts, want %d after %d: %s", c.mode, got, r.starts(), c.want, c.starts, r.stderr.String())
+		}
+	}
+}
+
+func TestOrphanStorm(t *testing.T) {
+	for _, child := range []bool{false, true} {
+		r := start(t, world{vars: "OMB_BOX_FAKE=storm", child: child, args: []string{"sh", "-c", "while [ ! -e /out/go ]; do sleep 0.01; done; exit 7"}})
+		r.worker(t)
+		pid := r.supervisor(t)
+		r.await(t, "the end of the storm", func() bool { return len(descendants(pid)) == 3 && zombies(pid) == 0 }) // worker, sh, sleep
+		os.WriteFile(filepath.Join(r.out, "go"), nil, 0o644)
+		if got := r.status(t); got != 7 {
+			t.Errorf("child %t: exit %d: %s", child, got, r.stderr.String())
+		}
+	}
+}
+
+func zombies(pid int) (n int) {
+	for _, p := range descendants(pid) {
+		if strings.Contains(read(fmt.Sprintf("/proc/%d/status", p)), "State:\tZ") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestNothingSurvivesWhereWeAreNotPID1(t *testing.T) {
+	r := start(t, world{child: true, args: []string{"--plain", "--", "sh", "-c", "setsid sleep 300 & setsid sleep 301 & exit 5"}})
+	if got := r.status(t); got != 5 {
+		t.Errorf("exit %d: %s", got, r.stderr.String())
+	}
+	if left := r.report("left"); strings.Contains("\n"+left, "\nsleep") || !strings.Contains("\n"+left, "\nsh -c") {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// From the moment when the second image catches signals, which is when its
+// name is no longer "exe".
+func TestStopAtAnyMomentIsNeverExit2(t *testing.T) {
+	for i := range 20 {
+		r := start(t, world{child: i%2 == 1})
+		pid := 0
+		r.await(t, "the second image", func() bool {
+			pid = r.supervisor(t)
+			return strings.Contains(read(fmt.Sprintf("/proc/%d/cmdline", pid)), "--resume=") && read(fmt.Sprintf("/proc/%d/comm", pid)) == "botbox-supervis\n"
+		})
+		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
+		syscall.Kill(pid, syscall.SIGTERM)
+		if got := r.status(t); got != 0 {
+			t.Errorf("run %d: exit %d: %s", i, got, r.stderr.String())
+		}
+	}
+}
+
+// The first image is held in its first step by a FIFO in place of /etc/passwd.
+func TestStopBeforeTheReexecStartsNothing(t *testing.T) {
+	for _, child := range []bool{false, true} {
+		r := start(t, world{child: child, setup: `rm "$W/r/etc/passwd" && mkfifo "$W/r/etc/passwd"`})
+		pid := r.supervisor(t)
+		syscall.Kill(pid, syscall.SIGTERM)
+		passwd := read("/etc/passwd")
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/root/etc/passwd", pid), []byte(passwd), 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.status(t); got != 143 || r.starts() != 0 {
+			t.Errorf("child %t: exit %d after %d workers: %s", child, got, r.starts(), r.stderr.String())
+		}
+	}
+}
+
+func TestDrain(t *testing.T) {
+	for _, c := range []struct {
+		name, mode string
+		args       []string
+		stops      int
+		want       int
+		under      time.Duration
+	}{
+		{"serve", "", nil, 1, 0, 4 * time.Second},
+		{"box", "", []string{"sleep", "100"}, 1, 143, 4 * time.Second},
+		{"plain", "", []string{"--plain", "--", "sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.05; done"}, 1, 9, 4 * time.Second},
+		{"stubborn worker", "no-drain", nil, 1, 137, 8 * time.Second},
+		{"second stop", "no-drain", nil, 2, 137, 3 * time.Second},
+		{"stubborn command", "", []string{"--plain", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"}, 1, 137, 8 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := start(t, world{vars: "OMB_BOX_FAKE=" + c.mode, args: c.args})
+			r.worker(t)
+			pid := r.supervisor(t)
+			count := min(1+len(c.args), 2)
+			r.await(t, "the command", func() bool { return len(descendants(pid)) >= count })
+			time.Sleep(100 * time.Millisecond) // for the shell's trap
+			began := time.Now()
+			for i := range c.stops {
+				syscall.Kill(pid, []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}[i])
+				time.Sleep(50 * time.Millisecond)
+			}
+			if got := r.status(t); got != c.want || time.Since(began) > c.under {
+				t.Errorf("exit %d after %v, want %d: %s", got, time.Since(began), c.want, r.stderr.String())
+			}
+			if c.stops == 1 && r.report("drain") != "3.2s" {
+				t.Errorf("the worker was given %q", r.report("drain"))
+			}
+		})
+	}
+}
+
+func TestSignalsThatAreNoStop(t *testing.T) {
+	r := start(t, world{args: []string{"sh", "-c", "trap 'exit 42' USR1; echo up > /out/up; while :; do sleep 0.05; done"}})
+	r.await(t, "the box", func() bool { return r.report("up") != "" })
+	pid := r.supervisor(t)
+	for _, sig := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE, syscall.SIGCHLD} {
+		syscall.Kill(pid, sig)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if s := read(fmt.Sprintf("/proc/%d/status", pid)); !strings.Contains(s, "State:\tS") {
+		t.Errorf("it does not sleep in its loop:\n%s", s)
+	}
+	syscall.Kill(pid, syscall.SIGUSR1) // reaches the engine
+	if got := r.status(t); got != 42 {
+		t.Errorf("exit %d: %s", got, r.stderr.String())
+	}
+}
+
+func TestServiceManagerHearsReadyAndStopping(t *testing.T) {
+	needRoot(t)
+	// The socket's folder comes first, for its name goes into the environment.
+	dir, err := os.MkdirTemp("", "nt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: dir + "/s", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r := start(t, world{vars: "WATCHDOG_USEC=200000 NOTIFY_SOCKET=" + dir + "/s", setup: fmt.Sprintf("mount --bind %s %q", dir, "$W/r"+dir)})
+	pid := r.supervisor(t)
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buf := make([]byte, 100)
+	for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"} {
+		if want == "STOPPING=1" {
+			syscall.Kill(pid, syscall.SIGTERM)
+		}
+		n, err := conn.Read(buf)
+		for want == "STOPPING=1" && string(buf[:n]) == "WATCHDOG=1" && err == nil { // one on its way
+			n, err = conn.Read(buf)
+		}
+		if err != nil || string(buf[:n]) != want {
+			t.Fatalf("heard %q %v, want %s; %s", buf[:n], err, want, r.stderr.String())
+		}
+	}
+	r.status(t)
+}
+
+func TestJournalStreamGetsPriorities(t *testing.T) {
+	needRoot(t)
+	for _, journal := range []bool{true, false} {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		unix.Fstat(int(write.Fd()), &st)
+		ino := st.Ino
+		if !journal {
+			ino++
+		}
+		r := startTo(t, write, world{args: []string{"--odd"}, vars: fmt.Sprintf("JOURNAL_STREAM=%d:%d", st.Dev, ino)})
+		write.Close()
+		text := make([]byte, 1000)
+		n, _ := read.Read(text)
+		r.status(t)
+		if got := strings.HasPrefix(string(text[:n]), "<3>botbox-supervisor: "); got != journal || n == 0 {
+			t.Errorf("journal %t: %q", journal, text[:n])
+		}
+		read.Close()
+	}
+}

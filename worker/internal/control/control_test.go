@@ -1,0 +1,244 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/wire"
+)
+
+// side is the supervisor's side of a channel over two pipes.
+type side struct {
+	t     *testing.T
+	to    *os.File
+	from  *bufio.Reader
+	order wire.Order
+	heard wire.Order
+}
+
+func pair(t *testing.T) (*Channel, *side) {
+	var fds [2][2]int
+	for i := range fds {
+		if err := unix.Pipe2(fds[i][:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := func(fd int) *os.File {
+		f := os.NewFile(uintptr(fd), "pipe")
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	c := &Channel{from: file(fds[0][0]), to: file(fds[1][1]), specDir: t.TempDir()}
+	c.in = wire.NewReader(c.from)
+	s := &side{t: t, to: file(fds[0][1]), from: wire.NewReader(file(fds[1][0])), order: wire.Order{Epoch: 3}, heard: wire.Order{Epoch: 3}}
+	return c, s
+}
+
+func (s *side) say(verb wire.Verb, kv ...string) {
+	s.t.Helper()
+	b, err := s.order.Frame(wire.ToWorker, verb, kv...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.to.Write(b)
+}
+
+// hears wants one frame, spelled "verb value value".
+func (s *side) hears(want string) {
+	s.t.Helper()
+	f, err := wire.Read(s.from, wire.ToSupervisor)
+	if err == nil {
+		err = s.heard.Check(f)
+	}
+	got := string(f.Verb)
+	for _, row := range wire.Verbs() {
+		if row.Dir == wire.ToSupervisor && row.Verb == f.Verb {
+			for _, k := range row.Keys {
+				got += " " + f.Args[k.Name]
+			}
+		}
+	}
+	if err != nil || got != want {
+		s.t.Fatalf("heard %q %v, want %q", got, err, want)
+	}
+}
+
+// actions starts boxes of one name and ends them at once.
+type actions struct {
+	c       *Channel
+	spec    chan wire.StartSpec
+	signals chan syscall.Signal
+	within  chan time.Duration
+	early   bool // the box ends before BoxStart returns
+}
+
+func (a *actions) BoxStart(s wire.StartSpec) (string, error) {
+	a.spec <- s
+	if a.early {
+		a.c.BoxExited("box-1", 7)
+	}
+	if s.Argv[0] == "refuse" {
+		return "", reason.New(reason.TooManyBoxes, "no room")
+	}
+	return "box-1", nil
+}
+func (a *actions) BoxSignal(_ string, sig syscall.Signal) error { a.signals <- sig; return nil }
+func (a *actions) Drain(d time.Duration)                        { a.within <- d }
+
+func run(t *testing.T, early bool) (*Channel, *side, *actions, chan error) {
+	c, s := pair(t)
+	a := &actions{c, make(chan wire.StartSpec, 9), make(chan syscall.Signal, 9), make(chan time.Duration, 9), early}
+	ended := make(chan error, 1)
+	if err := c.Ready(); err != nil { // before hello: it waits for it
+		t.Fatal(err)
+	}
+	go func() { ended <- c.Run(context.Background(), a) }()
+	s.say(wire.Hello, "ver", wire.Version, "build", wire.Build)
+	s.hears("hello.ack 1 " + wire.Build)
+	s.hears("ready")
+	return c, s, a, ended
+}
+
+func spec(t *testing.T, c *Channel, name, command string) {
+	b, err := wire.EncodeStartSpec(wire.StartSpec{Argv: []string{command}, Dir: "/w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.WriteFile(filepath.Join(c.specDir, name), b, 0o600)
+}
+
+func TestWholeConversation(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		c, s, a, ended := run(t, early)
+		s.say(wire.Ping)
+		s.hears("pong")
+		spec(t, c, "start-1", "sh")
+		s.say(wire.BoxStart, "spec", "start-1")
+		s.hears("box.started box-1")
+		if got := <-a.spec; got.Argv[0] != "sh" || got.Dir != "/w" {
+			t.Errorf("started %v", got)
+		}
+		if !early {
+			s.say(wire.BoxSignal, "box", "box-1", "sig", "10")
+			if sig := <-a.signals; sig != syscall.SIGUSR1 {
+				t.Errorf("signal %d", sig)
+			}
+			c.BoxExited("somebody-elses", 1)
+			c.BoxExited("box-1", 7)
+		}
+		s.hears("box.exited box-1 7")
+		s.say(wire.Drain, "seconds", "3.200")
+		if d := <-a.within; d != 3200*time.Millisecond {
+			t.Errorf("drain %v", d)
+		}
+		s.hears("drained")
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestStartsThatFailAnswerWithACode(t *testing.T) {
+	c, s, _, _ := run(t, false)
+	s.say(wire.BoxStart, "spec", "missing")
+	s.hears("error internal")
+	spec(t, c, "full", "refuse")
+	s.say(wire.BoxStart, "spec", "full")
+	s.hears("error too_many_boxes")
+}
+
+func TestRunEnds(t *testing.T) {
+	_, s, _, ended := run(t, false)
+	s.to.Close()
+	if err := <-ended; !errors.Is(err, ErrGone) {
+		t.Errorf("after the supervisor's death: %v", err)
+	}
+	for _, line := range []string{"3 9 ping\n", "4 2 ping\n", "3 2 pong\n", "3 2 box.spawn\n", strings.Repeat("x", 5000), "3 2 uid.mapped lease=x\n"} {
+		_, s, _, ended := run(t, false)
+		s.to.Write([]byte(line))
+		if err := <-ended; err == nil || errors.Is(err, ErrGone) {
+			t.Errorf("%.20q: %v", line, err)
+		}
+	}
+	c, _ := pair(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := c.Run(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestAnotherBuildIsRefused(t *testing.T) {
+	c, s := pair(t)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(context.Background(), nil) }()
+	s.say(wire.Hello, "ver", wire.Version, "build", "another")
+	s.hears("hello.ack 1 " + wire.Build)
+	if err := <-ended; reason.Of(err).Code != reason.VersionSkew {
+		t.Error(err)
+	}
+}
+
+func TestReadSpecRefuses(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	good, _ := wire.EncodeStartSpec(wire.StartSpec{Argv: []string{"a"}, Dir: "/"})
+	os.WriteFile(dir+"/good", good, 0o600)
+	os.WriteFile(outside+"/secret", good, 0o600)
+	os.Symlink("good", dir+"/link")
+	os.Symlink(outside, dir+"/sub")
+	unix.Mkfifo(dir+"/fifo", 0o600)
+	os.Mkdir(dir+"/dir", 0o700)
+	os.WriteFile(dir+"/hard", good, 0o600)
+	os.Link(dir+"/hard", dir+"/hard2")
+	os.WriteFile(dir+"/sparse", nil, 0o600)
+	os.Truncate(dir+"/sparse", 1<<40)
+	os.WriteFile(dir+"/odd", []byte("argv"), 0o600)
+	if _, err := readSpec(dir, "good"); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	for _, name := range []string{"link", "sub/secret", "../" + filepath.Base(outside) + "/secret", outside + "/secret", "fifo", "dir", "hard", "sparse", "odd", "missing"} {
+		began := time.Now()
+		if s, err := readSpec(dir, name); err == nil || time.Since(began) > 5*time.Second {
+			t.Errorf("%s: %v after %v", name, s, time.Since(began))
+		}
+	}
+}
+
+// A start by hand finds no pipes. The test binary has other things there, so
+// it starts itself again with nothing.
+func TestOpenRefusesAStartByHand(t *testing.T) {
+	if os.Getenv("CONTROL_TEST_OPEN") == "1" {
+		_, _, err := Open()
+		fmt.Println("code:", reason.Of(err).Code)
+		os.Exit(0)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	r, w, _ := os.Pipe()
+	p, err := os.StartProcess(os.Args[0], []string{os.Args[0], "-test.run=TestOpenRefusesAStartByHand"}, &os.ProcAttr{
+		Env: []string{"CONTROL_TEST_OPEN=1"}, Files: []*os.File{null, w, w, null, null, null, null}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	buf := make([]byte, 200)
+	n, _ := r.Read(buf)
+	p.Wait()
+	if !strings.HasPrefix(string(buf[:n]), "code: usage") {
+		t.Errorf("%s", buf[:n])
+	}
+}

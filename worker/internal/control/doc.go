@@ -1,0 +1,12 @@
+// Package control is the worker's side of the control channel bbx/1.
+//
+// Zone: worker.
+//
+// Given: fds 3 (read), 4 (write) and 6 (read) by the supervisor that started
+// us, and file names in the spec folder, which root writes.
+//
+// Authority: none of its own; it hands requests to Actions.
+//
+// Refuses: frames that are malformed, out of order or unknown, and fds that
+// are not the pipes they should be: then this is no worker of a supervisor.
+package control

@@ -1,0 +1,177 @@
+// Command fakeworker stands in for `botbox serve --control` in tests of the
+// supervisor. OMB_BOX_FAKE chooses how it behaves; /out is where it reports.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/posture"
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/worker/internal/control"
+)
+
+func main() {
+	mode := os.Getenv("OMB_BOX_FAKE")
+	os.WriteFile(fmt.Sprintf("/out/pid.%d", time.Now().UnixNano()), nil, 0o644)
+	switch mode {
+	case "exit7":
+		os.Exit(7)
+	case "exit100":
+		os.Exit(100)
+	case "", "storm", "no-drain", "die-in-box":
+		good(mode)
+	default:
+		hostile(mode)
+	}
+}
+
+type actions struct {
+	c    *control.Channel
+	mode string
+	cmd  *exec.Cmd
+}
+
+func good(mode string) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
+	p, err := posture.Collect(os.Getpid())
+	if err != nil {
+		fmt.Println("collect:", err)
+	}
+	c, h, err := control.Open()
+	if err != nil {
+		reason.Print(os.Stderr, "fakeworker", err)
+		os.Exit(reason.Exit(err))
+	}
+	_, seen := os.Stat("/proc/" + fmt.Sprint(os.Getppid()))
+	report, _ := json.Marshal(map[string]any{
+		"posture": p, "env": os.Environ(), "handover": h, "hidden": os.IsNotExist(seen), "args": os.Args,
+	})
+	os.WriteFile("/out/worker.tmp", report, 0o644)
+	os.Rename("/out/worker.tmp", "/out/worker")
+	if mode == "storm" {
+		storm()
+	}
+	c.Ready()
+	err = c.Run(context.Background(), &actions{c: c, mode: mode})
+	os.WriteFile("/out/end", []byte(fmt.Sprint(err)), 0o644)
+	if err != nil && !errors.Is(err, control.ErrGone) {
+		os.Exit(1)
+	}
+}
+
+// storm leaves 2,000 orphans to whoever reaps here.
+func storm() {
+	for range 20 {
+		exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 100 ]; do (sleep 0.0$((i % 10)) & ) ; i=$((i+1)); done").Run()
+	}
+}
+
+func (a *actions) BoxStart(s wire.StartSpec) (string, error) {
+	if s.Argv[0] == "refuse" {
+		return "", reason.New(reason.TooManyBoxes, "no room")
+	}
+	a.cmd = exec.Command(s.Argv[0], s.Argv[1:]...)
+	a.cmd.Dir, a.cmd.Env = s.Dir, append(s.Env, "PATH=/usr/bin:/bin")
+	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := a.cmd.Start(); err != nil {
+		return "", reason.New(reason.BoxFailed, "%w", err)
+	}
+	if a.mode == "die-in-box" {
+		time.AfterFunc(200*time.Millisecond, func() { os.Exit(9) })
+	}
+	go func() {
+		a.cmd.Wait()
+		ws := a.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		code := ws.ExitStatus()
+		if ws.Signaled() {
+			code = 128 + int(ws.Signal())
+		}
+		a.c.BoxExited("box-1", code)
+	}()
+	return "box-1", nil
+}
+
+func (a *actions) BoxSignal(box string, sig syscall.Signal) error { return a.cmd.Process.Signal(sig) }
+
+func (a *actions) Drain(within time.Duration) {
+	os.WriteFile("/out/drain", []byte(within.String()), 0o644)
+	if a.mode == "no-drain" {
+		time.Sleep(time.Hour)
+	}
+	if a.cmd != nil {
+		a.cmd.Process.Signal(syscall.SIGTERM)
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// hostile speaks the wire by hand, right up to hello.ack and then wrong.
+func hostile(mode string) {
+	if mode == "silent" {
+		time.Sleep(time.Hour)
+	}
+	in := wire.NewReader(os.NewFile(3, "in"))
+	unix.SetNonblock(3, false)
+	unix.SetNonblock(4, false)
+	if f, err := wire.Read(in, wire.ToWorker); err != nil || f.Verb != wire.Hello {
+		os.Exit(3)
+	}
+	order := wire.Order{Epoch: epoch()}
+	say := func(verb wire.Verb, kv ...string) {
+		b, _ := order.Frame(wire.ToSupervisor, verb, kv...)
+		unix.Write(4, b)
+	}
+	raw := func(b []byte) { unix.Write(4, b) }
+	if mode == "skew" {
+		say(wire.HelloAck, "ver", wire.Version, "build", "another")
+		time.Sleep(time.Hour)
+	}
+	say(wire.HelloAck, "ver", wire.Version, "build", wire.Build)
+	say(wire.Ready)
+	switch mode {
+	case "long":
+		raw(bytes.Repeat([]byte("x"), 9000))
+	case "seq":
+		raw([]byte(fmt.Sprintf("%d 9 pong\n", epoch())))
+	case "epoch":
+		raw([]byte("77 3 pong\n"))
+	case "verb":
+		raw([]byte(fmt.Sprintf("%d 3 box.spawn argv=sh\n", epoch())))
+	case "unasked":
+		say(wire.Pong)
+	case "lease":
+		say(wire.UIDLease, "bot", "b")
+	case "twice":
+		say(wire.Ready)
+	case "flood":
+		for {
+			say(wire.Pong)
+		}
+	case "close":
+		unix.Close(4)
+	}
+	time.Sleep(time.Hour)
+}
+
+// epoch is not told but in the frames; every start makes one file in /out.
+func epoch() uint32 {
+	entries, _ := os.ReadDir("/out")
+	n := uint32(0)
+	for _, e := range entries {
+		if len(e.Name()) > 4 && e.Name()[:4] == "pid." {
+			n++
+		}
+	}
+	return n
+}
