@@ -3,12 +3,58 @@
 # installs nothing.
 
 export CGO_ENABLED := 0
-BUILD := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/openmausbot/botbox/shared/wire.Build=$(BUILD)
+BUILD ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo dev)
+GOBUILD = go build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/openmausbot/botbox/shared/wire.Build=$(BUILD)'
+ARGS ?=
 
-.PHONY: build
+# Tests of the supervisor, and those that become another user, need root.
+ROOT = $(if $(filter 0,$(shell id -u)),,sudo -nE env "PATH=$$PATH")
+
+.PHONY: build run test check bench fuzz setup-run setup-test clean
+
 build:
-	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/botbox-supervisor ./supervisor
-	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/botbox ./worker
-	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/boxentry ./boxprobe/boxentry
-	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/boxprobe ./boxprobe
+	@mkdir -p bin
+	$(GOBUILD) -o bin/botbox-supervisor ./supervisor
+	$(GOBUILD) -o bin/botbox ./worker
+	$(GOBUILD) -o bin/boxentry ./boxprobe/boxentry
+	$(GOBUILD) -o bin/boxprobe ./boxprobe
+
+# The demonstration, or what ARGS names: make run ARGS='-- claude -p hello'
+run: setup-run build
+	@$(GOBUILD) -o bin/standin ./testbed/standin
+	@$(GOBUILD) -o bin/sweeper ./testbed/sweeper
+	@sh testbed/demo/run.sh $(ARGS)
+
+# Everything, with real boxes, sockets, namespaces and a real engine.
+test: setup-test build
+	$(ROOT) go test -count=1 ./...
+
+# What a change has to pass before it is handed in.
+check: test
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
+	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@2026.2.2 ./...
+	CGO_ENABLED=1 $(ROOT) go test -count=1 -race ./shared/... ./worker/internal/... ./testbed/...
+	$(MAKE) fuzz FUZZTIME=10s
+
+# Every fuzz target, one after the other.
+FUZZTIME ?= 60s
+fuzz:
+	@go list -f '{{.Dir}}' ./... | while read -r dir; do \
+		for target in $$(grep -ho '^func Fuzz[A-Za-z0-9]*' "$$dir"/*_test.go 2>/dev/null | cut -c6-); do \
+			echo "$$dir $$target"; \
+			go test "$$dir" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
+		done; \
+	done
+
+bench: setup-test build
+	go run ./bench
+
+setup-run:
+	@sh testbed/setup.sh run
+
+setup-test:
+	@sh testbed/setup.sh test
+
+clean:
+	rm -rf bin

@@ -18,13 +18,13 @@ func pidChecks() []Check {
 	mutation := []string{"share-pid"}
 	return []Check{
 		{"P1", pidNS, seed, "look for the canary in /proc", "no process but the box's own carries its mark", mutation,
-			"outside: the canary's command line holds the marker; inside: our own can be read", canaryUnseen},
+			"outside: the canary's command line holds the marker; inside: our own can be read, and PID 1 is in the list", canaryUnseen},
 		{"P2", pidNS, seed, "read the canary's environment", "ENOENT", mutation,
 			"outside: it can be read in /proc and holds the marker", canaryEnviron},
 		{"P3", pidNS, seed, "signal the canary (signal 0)", "ESRCH", mutation,
 			"outside: the canary is alive afterwards; inside: we can signal ourselves", canarySignal},
 		{"P4", pidNS, seed, "list all processes", "PID 1, our ancestors and our children", mutation,
-			"inside: we and PID 1 are in the list", ownTree},
+			"inside: we are in the list, and PID 1 is", ownTree},
 	}
 }
 
@@ -49,6 +49,9 @@ func canaryUnseen(f *Fixture) Result {
 	if own := cmdline(os.Getpid()); len(own) == 0 {
 		return unclear("not even our own command line can be read")
 	}
+	if _, ok := tree[1]; !ok {
+		return fail("PID 1 is hidden from us, so it is not the box's own")
+	}
 	for pid := range tree {
 		// The marker may stand in the path of the fixture that the box and we
 		// were started with.
@@ -65,6 +68,8 @@ func canaryEnviron(f *Fixture) Result {
 	}
 	content, err := os.ReadFile(procFile(f.CanaryPID, "environ"))
 	switch {
+	case errors.Is(err, unix.ENOENT) && hidden(f.CanaryPID):
+		return fail("the canary is there, and only a mount option of /proc hides it")
 	case errors.Is(err, unix.ENOENT):
 		return pass("no such process")
 	case bytes.Contains(content, []byte(f.Marker)):
@@ -83,6 +88,13 @@ func isCanary(f *Fixture) bool {
 	return bytes.Contains(cmdline(f.CanaryPID), []byte(f.Marker))
 }
 
+// hidden tells a process that is there and not shown in /proc, as under
+// hidepid, from one that is not there.
+func hidden(pid int) bool {
+	_, err := os.Stat(procFile(pid, ""))
+	return errors.Is(err, unix.ENOENT) && unix.Kill(pid, 0) != unix.ESRCH
+}
+
 func canarySignal(f *Fixture) Result {
 	if f.CanaryPID <= 1 {
 		return unclear("the fixture names no canary")
@@ -94,6 +106,8 @@ func canarySignal(f *Fixture) Result {
 	switch {
 	case err == unix.ESRCH:
 		return pass("no such process")
+	case hidden(f.CanaryPID):
+		return fail("the canary can be signalled, though /proc hides it")
 	case !isCanary(f):
 		return unclear("another process has the canary's number")
 	case err == nil:
@@ -108,7 +122,7 @@ func ownTree(*Fixture) Result {
 		return unclear("list processes: %v", err)
 	}
 	if _, ok := tree[1]; !ok {
-		return unclear("the list lacks PID 1")
+		return fail("PID 1 is hidden from us, so it is not the box's own")
 	}
 	for _, pid := range slices.Sorted(maps.Keys(tree)) {
 		if !tree.ours(pid) {

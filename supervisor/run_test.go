@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 // built holds the supervisor and, under the worker's name, the fake worker.
@@ -27,6 +29,7 @@ func TestMain(m *testing.M) {
 	build("../worker/internal/control/testdata/fakeworker", "botbox", "CGO_ENABLED=0")
 	code := m.Run()
 	os.RemoveAll(dir)
+	rig.Remove()
 	os.Exit(code)
 }
 

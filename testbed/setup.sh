@@ -32,7 +32,8 @@ as_root() {
 # A command is sought in the sbin folders too: on Debian they are in root's
 # PATH only.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-run_rows='bwrap bubblewrap'
+run_rows='bwrap bubblewrap
+curl curl'
 test_rows='setpriv util-linux
 unshare util-linux
 ip iproute2

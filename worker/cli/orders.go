@@ -33,13 +33,13 @@ func (o orders) BoxStart(start wire.StartSpec) (string, error) {
 		return "", err
 	}
 	failed := make(chan error, 1)
-	go func() {
+	o.w.exits.Go(func() {
 		if _, err := t.Attend(); err != nil {
 			failed <- err
 			child.Kill()
 		}
 		o.w.channel.BoxExited(t.ID, child.Wait())
-	}()
+	})
 	select {
 	case <-t.Ready():
 		return t.ID, nil
@@ -79,5 +79,9 @@ func (o orders) BoxSignal(id string, sig syscall.Signal) error {
 	return t.Signal(sig)
 }
 
-// Drain ends all boxes.
-func (o orders) Drain(within time.Duration) { o.w.runner.Drain(within) }
+// Drain ends all boxes, and returns when the supervisor has been told how its
+// own one ended: that is the container's exit status.
+func (o orders) Drain(within time.Duration) {
+	o.w.runner.Drain(within)
+	o.w.exits.Wait()
+}

@@ -100,6 +100,13 @@ func runVerb(c *call, args []string) (int, error) {
 			return 0, err
 		}
 	}
+	b, err := json.Marshal(s) // one decoder judges, whoever asks
+	if err != nil {
+		return 0, reason.New(reason.Internal, "write the spec: %w", err)
+	}
+	if s, err = spec.Decode(b); err != nil {
+		return 0, err
+	}
 	return c.standalone(entry, a, s, f)
 }
 
@@ -173,11 +180,7 @@ func (f *runFlags) fromFlags(command []string) (spec.Spec, error) {
 		s.Net.Egress.Allow = &allow
 	}
 	s.Env, s.EnvExtraNames = environment(os.Environ(), f.env)
-	b, err := json.Marshal(s) // one decoder judges, whoever asks
-	if err != nil {
-		return s, reason.New(reason.Internal, "write the spec: %w", err)
-	}
-	return spec.Decode(b)
+	return s, nil
 }
 
 // environment passes all of this process's variables on: the worker decides,

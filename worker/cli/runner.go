@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -47,8 +46,6 @@ func (c *call) newRunner(entry *os.File, a account, options broker.Options, log 
 	}, nil
 }
 
-var secretName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$`)
-
 // maxSecret is longer than any key or token there is.
 const maxSecret = 16 << 10
 
@@ -58,7 +55,7 @@ func (s *Settings) secret(name string) (secret.Text, error) {
 	if dir == "" {
 		dir = s.Credentials
 	}
-	if dir == "" || !secretName.MatchString(name) {
+	if dir == "" || !filepath.IsLocal(name) {
 		return secret.Text{}, reason.New(reason.BadSpec, "the spec is not usable: there is no secret %q", name).
 			WithHint("put it into a file of that name in OMB_SECRETS_DIR")
 	}

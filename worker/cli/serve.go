@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,6 +34,7 @@ type worker struct {
 	log      *slog.Logger
 	channel  *control.Channel // nil without a supervisor
 	handover control.Handover
+	exits    sync.WaitGroup // boxes of the supervisor's whose end is not reported yet
 	state    *state
 }
 
@@ -149,25 +151,32 @@ func (w *worker) serve(entry, probe *os.File) error {
 
 // wait returns when the worker has to end, with all boxes ended.
 func (w *worker) wait(ctx context.Context) {
-	signals := make(chan os.Signal, 4)
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	// Caught and thrown away, not ignored: what is ignored stays so in every
+	// box that this process starts.
+	deaf := []os.Signal{syscall.SIGHUP, syscall.SIGPIPE}
 	if w.channel == nil {
-		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
-		<-signals
-		go func() { // a second one means now
-			<-signals
-			os.Exit(reason.ExitSignalOffset + int(syscall.SIGKILL))
-		}()
-		w.runner.Drain(w.handover.Drain)
-		return
-	}
-	// The supervisor decides; a terminal's INT and QUIT are the engine's.
-	signal.Ignore(syscall.SIGINT, syscall.SIGQUIT)
-	w.channel.Ready()
-	if err := w.channel.Run(ctx, orders{w}); err != nil {
-		w.log.Error("control channel ended", "cause", err.Error())
+		signal.Notify(make(chan os.Signal, 1), deaf...)
+		waitForStop()
+	} else {
+		// The supervisor decides; a terminal's INT and QUIT are the engine's.
+		signal.Notify(make(chan os.Signal, 1), append(deaf, syscall.SIGINT, syscall.SIGQUIT)...)
+		w.channel.Ready()
+		if err := w.channel.Run(ctx, orders{w}); err != nil {
+			w.log.Error("the control channel has ended", slog.String("cause", err.Error()))
+		}
 	}
 	w.runner.Drain(w.handover.Drain)
+}
+
+// waitForStop returns at the first stop signal; the second one means now.
+func waitForStop() {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
+	<-signals
+	go func() {
+		<-signals
+		os.Exit(reason.ExitSignalOffset + int(syscall.SIGKILL))
+	}()
 }
 
 // takeOver removes the sockets of a worker that is gone, and refuses to push

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -113,20 +112,16 @@ func (s *Spawner) Detect(path string, entry *os.File) Finding {
 	return f
 }
 
-var versionForm = regexp.MustCompile(`^bubblewrap (\d+)\.(\d+)[.\d]*\s*$`)
-
 func (s *Spawner) checkVersion(bwrap string) (string, error) {
 	out, err := s.ask(probeTime, nil, bwrap, "--version")
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "", reason.New(reason.ProbeTimeout, "%s --version did not answer in %v", bwrap, probeTime)
 	}
-	m := versionForm.FindSubmatch(out)
-	if err != nil || m == nil {
+	version, major, minor := parseVersion(string(out))
+	if err != nil || version == "" {
 		return "", reason.New(reason.BwrapTooOld, "%s does not say its version", bwrap)
 	}
-	version := strings.TrimSpace(strings.TrimPrefix(string(out), "bubblewrap "))
-	major, _ := strconv.Atoi(string(m[1]))
-	if minor, _ := strconv.Atoi(string(m[2])); major == 0 && minor < 8 {
+	if major == 0 && minor < 8 {
 		return version, reason.New(reason.BwrapTooOld, "%s is version %s; the box needs 0.8.0", bwrap, version)
 	}
 	help, _ := s.ask(probeTime, nil, bwrap, "--help")
@@ -136,6 +131,25 @@ func (s *Spawner) checkVersion(bwrap string) (string, error) {
 		}
 	}
 	return version, nil
+}
+
+// parseVersion reads "bubblewrap 0.8.0"; the version is empty if it is not
+// that.
+func parseVersion(line string) (version string, major, minor int) {
+	words := strings.Fields(line)
+	if len(words) != 2 || words[0] != "bubblewrap" {
+		return "", 0, 0
+	}
+	numbers := strings.Split(words[1], ".")
+	if len(numbers) < 2 {
+		return "", 0, 0
+	}
+	major, errMajor := strconv.Atoi(numbers[0])
+	minor, errMinor := strconv.Atoi(numbers[1])
+	if errMajor != nil || errMinor != nil {
+		return "", 0, 0
+	}
+	return words[1], major, minor
 }
 
 // stages add one layer after the other, so that the first that fails is the

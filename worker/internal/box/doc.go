@@ -6,7 +6,8 @@
 // which our own code gathered.
 //
 // Authority: it opens the folders that enter a box, and it alone in this zone
-// starts programs (spawn.go): bubblewrap by its absolute path, nothing else.
+// starts programs (spawn.go): bubblewrap by its absolute path, and for the
+// self-check boxprobe, which our own code has opened; nothing else.
 //
 // Refuses: a bubblewrap that is setuid, too old or replaceable by others; a
 // path that is the data folder, holds it, holds the system or goes through a

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -37,12 +38,15 @@ func closeAll(files map[string]*os.File) {
 }
 
 func openSource(m Mount) (*os.File, error) {
+	if m.File != nil {
+		return again(m.File)
+	}
 	fd, err := openat2(m.Source, unix.O_PATH|unix.O_CLOEXEC, unix.RESOLVE_NO_SYMLINKS)
 	switch {
 	case errors.Is(err, unix.ELOOP):
 		return nil, reason.New(reason.PathRefused, "%s may not enter the box: there is a symbolic link on the way; name the place that it leads to", m.Source)
 	case errors.Is(err, unix.ENOENT):
-		return nil, reason.New(reason.PathRefused, "%s cannot enter the box: it does not exist", m.Source)
+		return nil, reason.New(cmp.Or(m.Absent, reason.PathRefused), "%s cannot enter the box: it does not exist", m.Source)
 	case err != nil:
 		return nil, reason.New(reason.PathRefused, "%s cannot enter the box: %w", m.Source, err)
 	}

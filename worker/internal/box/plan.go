@@ -1,9 +1,11 @@
 package box
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/seccomp"
 	"github.com/openmausbot/botbox/worker/internal/spec"
 )
@@ -46,6 +48,11 @@ type Mount struct {
 	Dest   string
 	Size   int64 // Tmpfs: bytes
 	Reason string
+	Absent reason.Code // of a source that is not there; empty = path_refused
+	// File is the source of a Bind or ROBind that is open already, because the
+	// folder that it is in may be closed to us; Source then only names it.
+	// No plan that is made of a spec has one.
+	File *os.File
 }
 
 // Plan is a box before it is built: everything that makes it, as data.
@@ -242,7 +249,8 @@ func (p *Plan) addPutBacks(s spec.Spec) {
 		p.add(ROBind, path, path, "asked for, read-only")
 	}
 	for _, path := range s.Paths.ArgvFiles {
-		p.add(ROBind, path, path, "a file that the command line names")
+		p.Mounts = append(p.Mounts, Mount{Kind: ROBind, Source: path, Dest: path,
+			Reason: "a file that the command line names", Absent: reason.ArgvFile})
 	}
 	if dir := s.Paths.PermSocketDir; dir != "" {
 		p.add(Bind, dir, dir, "this process's own permission socket")

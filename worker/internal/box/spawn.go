@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -36,7 +37,7 @@ func (s *Spawner) start(cmd *exec.Cmd) error {
 	return <-done
 }
 
-// Child is a box whose bubblewrap is our own child.
+// Child is a program that we started: a box's bubblewrap, mostly.
 type Child struct{ cmd *exec.Cmd }
 
 // Start makes a child of ours the box that the kit describes. Its environment
@@ -60,10 +61,27 @@ func (s *Spawner) Start(k *Kit, stdio [3]*os.File, ownGroup bool) (*Child, error
 	return &Child{cmd}, nil
 }
 
-// Pid is bubblewrap's outer process.
+// Beside starts a program of ours outside every box, with no environment but
+// env: the self-check's canary, and the question for boxprobe's table. It dies
+// with this process.
+func (s *Spawner) Beside(program *os.File, argv, env []string, stdin, stdout *os.File) (*Child, error) {
+	cmd := &exec.Cmd{
+		// By the open file: the folder that the program is in may be closed to
+		// us. Its number stays the same in the child until it execs.
+		Path: "/proc/self/fd/" + strconv.Itoa(int(program.Fd())),
+		Args: argv, Env: env, Dir: "/", Stdin: stdin, Stdout: stdout,
+		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	}
+	if err := s.start(cmd); err != nil {
+		return nil, reason.New(reason.System, "start %s: %w", program.Name(), err)
+	}
+	return &Child{cmd}, nil
+}
+
+// Pid is bubblewrap's outer process, or the program that Beside started.
 func (c *Child) Pid() int { return c.cmd.Process.Pid }
 
-// Kill ends bubblewrap, and with it the box.
+// Kill ends the program; bubblewrap takes its box with it.
 func (c *Child) Kill() { c.cmd.Process.Kill() }
 
 // Wait gives the exit status: the engine's, or 128+n when bubblewrap itself

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -63,7 +62,15 @@ func describe(err error) string {
 // fieldName is how all our own fields are spelled. encoding/json matches names
 // in any letter case and lets the last of two equal ones win; both would let a
 // reader and the decoder see different specs.
-var fieldName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+//
+// These are no regular expressions: compiling those took a third of
+// the time in which `botbox run` starts.
+const fieldBytes = "abcdefghijklmnopqrstuvwxyz0123456789_"
+
+// made tells whether s is of 1 to max bytes, all of them among those.
+func made(s, of string, max int) bool {
+	return s != "" && len(s) <= max && strings.Trim(s, of) == ""
+}
 
 // freeNames are the objects whose keys are data.
 var freeNames = map[string]bool{"env": true, "headers": true}
@@ -110,7 +117,7 @@ func checkObject(d *json.Decoder, name string, depth int) error {
 			return errors.New("it is not JSON")
 		}
 		key, _ := tok.(string)
-		if !freeNames[name] && !fieldName.MatchString(key) {
+		if !freeNames[name] && !made(key, fieldBytes, 32) {
 			return fmt.Errorf("unknown field %q", key)
 		}
 		if seen[key] {
@@ -146,16 +153,16 @@ func (s *Spec) fillDefaults() {
 	}
 }
 
-// idForm is the form of every name that a driver gives: it ends up in logs,
-// in the database and on screens.
-var idForm = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
+// idBytes make every name that a driver gives: it ends up in logs, in the
+// database and on screens.
+const idBytes = fieldBytes + "ABCDEFGHIJKLMNOPQRSTUVWXYZ.:-"
 
 func (s *Spec) check() error {
 	if s.V != 1 {
 		return bad("field v: version %d is unknown, this build knows 1", s.V)
 	}
 	for field, id := range map[string]string{"id": s.ID, "bot": s.Bot, "conversation": s.Conversation, "turn": s.Turn} {
-		if id != "" && !idForm.MatchString(id) {
+		if id != "" && !made(id, idBytes, 128) {
 			return bad("field %s: letters, digits and _ . : - only, at most 128", field)
 		}
 	}

@@ -1,0 +1,196 @@
+package selfcheck
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/openmausbot/botbox/worker/internal/report"
+)
+
+// control is something outside that a check's pass rests on: without it, an
+// attempt that failed may have been one that fails everywhere.
+type control struct {
+	ids  string
+	when when
+	what string
+	test func(*evidence) error // nil when it holds
+}
+
+type when int
+
+const (
+	before when = 1 << iota
+	after
+	both = before | after
+)
+
+// evidence is what the controls look at.
+type evidence struct {
+	*outside
+	dropped []string // names that the worker kept out of the box
+	grants  []string // of the box's token
+	results map[string]report.Result
+}
+
+var controls = []control{
+	{"D1", both, "messages.db can be read outside", func(e *evidence) error { return e.holdsMarker(e.Database) }},
+	{"D2", both, "config.json can be read outside", func(e *evidence) error { return e.holdsMarker(e.Config) }},
+	{"D3", both, "the login can be read outside", func(e *evidence) error { return e.holdsMarker(e.Login) }},
+	{"D4", both, "the server's socket answers outside", func(e *evidence) error { return e.socket.knock() }},
+	{"D5", both, "the other bot's file can be read outside", func(e *evidence) error { return e.holdsMarker(e.OtherBotFile) }},
+	{"D6", both, "the other hook token can be read outside", func(e *evidence) error { return e.holdsMarker(e.OtherToken) }},
+	{"D7", both, "the data folder holds more names outside", (*evidence).moreNames},
+	{"P1 P3", both, "the canary's command line can be read outside", func(e *evidence) error { return e.holdsMarker(e.canaryFile("cmdline")) }},
+	{"P2", both, "the canary's environment can be read outside", func(e *evidence) error { return e.holdsMarker(e.canaryFile("environ")) }},
+	{"N1", both, "the port answers outside", func(e *evidence) error { return e.loopback.knock() }},
+	{"N2", before, "the server answers both routes outside", (*evidence).bothRoutes},
+	{"N2", after, "the server was asked for the internal route only", (*evidence).internalOnly},
+	{"N3", both, "the address answers outside", func(e *evidence) error { return e.nearby.knock() }},
+	{"N4", both, "this machine has a route to each address", (*evidence).allRouted},
+	{"E1 E2 E3", before, "the names were in the environment that the box was asked with", (*evidence).namesDropped},
+	{"T1", both, "the file in /tmp can be read outside", func(e *evidence) error { return e.holdsMarker(e.TmpFile) }},
+	{"T2", both, "the files in /var/tmp and /run can be read outside", func(e *evidence) error {
+		return errors.Join(e.holdsMarker(e.VarTmpFile), e.holdsMarker(e.RunFile))
+	}},
+	{"W1", both, "the folders outside are as they were", (*evidence).unchanged},
+	{"W2", after, "the writes landed, and nobody came through the egress gate", (*evidence).landed},
+	{"B1 B2", before, "the worker was given the key", (*evidence).keyGiven},
+	{"B4 B5 B6", before, "the provider answers to the key and to nothing else", (*evidence).providerStrict},
+	{"B4 B5 B6", after, "the provider was called three times, each with the key alone", (*evidence).calledRightly},
+}
+
+// dead tests the controls of a moment and gives, by check, what failed.
+func (e *evidence) dead(now when) map[string]string {
+	dead := map[string]string{}
+	for _, c := range controls {
+		if c.when&now == 0 {
+			continue
+		}
+		if err := c.test(e); err != nil {
+			for _, id := range strings.Fields(c.ids) {
+				dead[id] = "it does not hold outside that " + c.what
+			}
+		}
+	}
+	return dead
+}
+
+func (e *evidence) holdsMarker(path string) error {
+	text, err := os.ReadFile(path)
+	if err == nil && !strings.Contains(string(text), e.Marker) {
+		err = errors.New("the marker is not in it")
+	}
+	return err
+}
+
+func (e *evidence) canaryFile(name string) string {
+	return filepath.Join("/proc", strconv.Itoa(e.CanaryPID), name)
+}
+
+func (e *evidence) moreNames() error {
+	entries, err := os.ReadDir(e.DataDir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !slices.Contains(e.PutBacks, entry.Name()) {
+			return nil
+		}
+	}
+	return errors.New("it does not")
+}
+
+func (e *evidence) bothRoutes() error {
+	for _, path := range []string{e.InternalRoute, e.OtherRoute} {
+		if code, err := status(e.server.address, path, ""); err != nil || code != http.StatusOK {
+			return fmt.Errorf("%s: %d, %w", path, code, err)
+		}
+	}
+	e.server.takeAsked()
+	return nil
+}
+
+func (e *evidence) internalOnly() error {
+	asked := e.server.takeAsked()
+	if len(asked) == 0 || slices.ContainsFunc(asked, func(path string) bool { return path != e.InternalRoute }) {
+		return fmt.Errorf("asked for %q", asked)
+	}
+	return nil
+}
+
+func (e *evidence) allRouted() error {
+	var failed error
+	for _, address := range e.Routed {
+		failed = errors.Join(failed, routed(address))
+	}
+	return failed
+}
+
+func (e *evidence) namesDropped() error {
+	for _, name := range e.names() {
+		if !slices.Contains(e.dropped, name) {
+			return errors.New(name + " was not")
+		}
+	}
+	return nil
+}
+
+// names are those that no box gets.
+func (o *outside) names() []string {
+	return slices.Concat(o.EnvCloud, o.EnvCredentials, o.EnvUnlisted)
+}
+
+func (e *evidence) unchanged() error {
+	for _, dir := range append(e.Unbound, e.at("code")) {
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+			return errors.New("one is not empty")
+		}
+	}
+	return nil
+}
+
+// landed also counts who came to the port of N1: the gate must not have, and
+// the probe itself came only if N1 found the way open.
+func (e *evidence) landed() error {
+	var expected int64
+	if e.results["N1"].Verdict == fail {
+		expected = 1
+	}
+	if e.loopback.strangers() != expected {
+		return errors.New("somebody came")
+	}
+	return errors.Join(e.holdsMarker(filepath.Join(e.WorkDir, "boxprobe.w2")), e.holdsMarker(filepath.Join(e.BotDir, "boxprobe.w2")))
+}
+
+func (e *evidence) keyGiven() error {
+	if !slices.Equal(e.grants, []string{granted}) {
+		return fmt.Errorf("the grants are %q", e.grants)
+	}
+	return nil
+}
+
+func (e *evidence) providerStrict() error {
+	good, err := status(e.provider.address, e.Call, e.key)
+	bad, err2 := status(e.provider.address, e.Call, "sk-ant-wrong")
+	none, err3 := status(e.provider.address, e.Call, "")
+	e.provider.takeCalls()
+	if good != http.StatusOK || bad != http.StatusUnauthorized || none != http.StatusUnauthorized {
+		return errors.Join(errors.New("it does not"), err, err2, err3)
+	}
+	return nil
+}
+
+// calledRightly knows that B4 to B6 each make one call that must arrive, B5
+// and B6 as their control inside, and that no other may.
+func (e *evidence) calledRightly() error {
+	if calls, odd := e.provider.takeCalls(); calls != 3 || odd != 0 {
+		return fmt.Errorf("%d calls, %d of them with more", calls, odd)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package selfcheck
+
+// fixture tells boxprobe what lies outside, and where. Every path is the one
+// outside, which is where it would be in a box without protection. The fields
+// are boxprobe's (a test compares them): the two programs share no package.
+type fixture struct {
+	Marker string `json:"marker"` // random; in every canary's content, argv and environment
+
+	DataDir      string   `json:"data_dir"`
+	Database     string   `json:"database"`
+	Config       string   `json:"config"`
+	Login        string   `json:"login"`
+	ServerSocket string   `json:"server_socket"`
+	OtherBotFile string   `json:"other_bot_file"`
+	OtherToken   string   `json:"other_token_file"`
+	PutBacks     []string `json:"put_backs"`
+
+	CanaryPID  int               `json:"canary_pid"`
+	Namespaces map[string]string `json:"namespaces"`
+
+	LoopbackPort   int      `json:"loopback_port"`
+	HostAddress    string   `json:"host_address"`
+	Routed         []string `json:"routed"`
+	NoRouteOutside bool     `json:"no_route_outside"`
+
+	EgressPort    int    `json:"egress_port"`
+	HarnessPort   int    `json:"harness_port"`
+	InternalRoute string `json:"internal_route"`
+	OtherRoute    string `json:"other_route"`
+
+	EnvCloud       []string `json:"env_cloud"`
+	EnvCredentials []string `json:"env_credentials"`
+	EnvUnlisted    []string `json:"env_unlisted"`
+
+	TmpFile    string `json:"tmp_file"`
+	VarTmpFile string `json:"var_tmp_file"`
+	RunFile    string `json:"run_file"`
+
+	ReadOnly []string `json:"read_only"`
+	Unbound  []string `json:"unbound"`
+	WorkDir  string   `json:"work_dir"`
+	BotDir   string   `json:"bot_dir"`
+
+	KeyA       string   `json:"key_a"`
+	KeyB       string   `json:"key_b"`
+	KeyName    string   `json:"key_name"`
+	BaseName   string   `json:"base_url_name"`
+	BrokerPort int      `json:"broker_port"`
+	Call       string   `json:"call"`
+	Ungranted  string   `json:"ungranted"`
+	ScanExtra  []string `json:"scan_extra"`
+	UpstreamOK string   `json:"upstream_ok"`
+}

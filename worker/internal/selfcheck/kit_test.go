@@ -1,0 +1,139 @@
+package selfcheck
+
+import (
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// testBuild is what the programs of these tests say that they are.
+const testBuild = "selfcheck-test"
+
+// programs are built once, in a folder that every user can read.
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "selfcheck"); err != nil {
+		return "", err
+	}
+	remove = func() { os.RemoveAll(dir) }
+	for name, source := range map[string]string{"botbox": "worker", "boxentry": "boxprobe/boxentry", "boxprobe": "boxprobe"} {
+		if err := compile(filepath.Join(dir, name), "../../../"+source, ""); err != nil {
+			return dir, err
+		}
+	}
+	return dir, os.Chmod(dir, 0o755)
+})
+
+// remove takes the programs away, if they were built.
+var remove = func() {}
+
+func TestMain(m *testing.M) {
+	// Whatever outlives its parent becomes our child, and can be counted.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	remove()
+	os.Exit(code)
+}
+
+func compile(to, source, link string) error {
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", to, "-ldflags", "-X github.com/openmausbot/botbox/shared/wire.Build="+testBuild+" "+link, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
+
+func built(t *testing.T) string {
+	t.Helper()
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// botbox is a call of the built program, by this user or another. Root's call
+// becomes an ordinary user's by itself.
+func botbox(t *testing.T, dir string, who *syscall.SysProcAttr, words ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(dir, "botbox"), words...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent"}
+	cmd.SysProcAttr = who
+	return cmd
+}
+
+// ordinary is the user maus, when we are root; nobody else need change.
+func ordinary(t *testing.T) *syscall.SysProcAttr {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	maus, err := user.Lookup("maus")
+	if err != nil {
+		needed(t, "%v", err)
+	}
+	uid, _ := strconv.Atoi(maus.Uid)
+	gid, _ := strconv.Atoi(maus.Gid)
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+}
+
+// needed skips a test that cannot run here, except where skipping is failing.
+func needed(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("BOTBOX_MUST_RUN") == "1" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// litter lists the self-check's folders that are there now.
+func litter(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, dir := range slices.Concat(sharedFolders()...) {
+		names, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			all[name] = true
+		}
+	}
+	return all
+}
+
+// orphans lists the living processes that have outlived who started them, and
+// buries the dead: bubblewrap does not wait for the box's first process, which
+// ends a moment later.
+func orphans(t *testing.T) []string {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		t.Fatalf("list processes: %v", err)
+	}
+	var living []string
+	for _, stat := range stats {
+		text, _ := os.ReadFile(stat)
+		name, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest) // state, parent, …
+		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		if fields[0] != "Z" {
+			living = append(living, name+")")
+		} else if pid, err := strconv.Atoi(strings.Fields(name)[0]); err == nil {
+			unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+	return living
+}

@@ -1,0 +1,169 @@
+package selfcheck
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// door is a listener that greets whoever comes, and counts them.
+type door struct {
+	listener net.Listener
+	came     atomic.Int64 // greeted
+	own      int64        // of them, our own controls
+}
+
+const greeting = "botbox check\n"
+
+func openDoor(network, address string) (*door, error) {
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, err
+	}
+	d := &door{listener: l}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			d.came.Add(1)
+			io.WriteString(conn, greeting)
+			conn.Close()
+		}
+	}()
+	return d, nil
+}
+
+// knock is the control: the door opens from outside. The queue of a listener
+// is in order, so whoever came before has been counted when it returns.
+func (d *door) knock() error {
+	address := d.listener.Addr()
+	conn, err := net.DialTimeout(address.Network(), address.String(), patience)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	d.own++
+	conn.SetDeadline(time.Now().Add(patience))
+	text, err := io.ReadAll(conn)
+	if string(text) != greeting {
+		return errors.Join(errors.New("it does not answer"), err)
+	}
+	return nil
+}
+
+// strangers counts those who came and were not us.
+func (d *door) strangers() int64 { return d.came.Load() - d.own }
+
+// patience bounds one question to a listener of our own.
+const patience = 2 * time.Second
+
+// server stands for the chat server behind the harness gate: it answers
+// every route, and remembers which it was asked for.
+type server struct {
+	http.Server
+	address netip.AddrPort
+	mu      sync.Mutex
+	asked   []string
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.asked = append(s.asked, r.URL.Path)
+	s.mu.Unlock()
+	io.WriteString(w, greeting)
+}
+
+// takeAsked gives the routes that were asked for since the last call.
+func (s *server) takeAsked() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := s.asked
+	s.asked = nil
+	return asked
+}
+
+// provider stands for the vendor's API: it answers only to the real key, in
+// the vendor's own header.
+type provider struct {
+	http.Server
+	address netip.AddrPort
+	key, ok string
+	mu      sync.Mutex
+	calls   int
+	odd     int // calls that held anything but the key as a credential
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	good := slices.Equal(r.Header.Values(keyHeader), []string{p.key})
+	p.mu.Lock()
+	p.calls++
+	if !good || !onlyKey(r) {
+		p.odd++
+	}
+	p.mu.Unlock()
+	if !good {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	io.WriteString(w, p.ok)
+}
+
+// onlyKey tells whether nothing of the box came along: neither the token nor a
+// credential that the probe sent beside it.
+func onlyKey(r *http.Request) bool {
+	if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" {
+		return false
+	}
+	all := r.RequestURI
+	for _, values := range r.Header {
+		all += "\n" + strings.Join(values, "\n")
+	}
+	return !strings.Contains(all, "omb_t0_") && !strings.Contains(all, "boxprobe")
+}
+
+// takeCalls gives the numbers of calls since the last call.
+func (p *provider) takeCalls() (calls, odd int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	calls, odd = p.calls, p.odd
+	p.calls, p.odd = 0, 0
+	return calls, odd
+}
+
+// serve starts an HTTP server on a free port of the loopback.
+func serve(s *http.Server, h http.Handler) (netip.AddrPort, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	s.Handler, s.ReadHeaderTimeout = h, patience
+	go s.Serve(l)
+	return l.Addr().(*net.TCPAddr).AddrPort(), nil
+}
+
+// status asks one of our own servers. It goes through no proxy.
+func status(address netip.AddrPort, path, key string) (int, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	req, err := http.NewRequest("GET", "http://"+address.String()+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	if key != "" {
+		req.Header.Set(keyHeader, key)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	resp.Body.Close()
+	return resp.StatusCode, nil
+}

@@ -1,0 +1,260 @@
+package selfcheck
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/openmausbot/botbox/worker/internal/report"
+)
+
+// These tests run the built programs: real boxes, by an ordinary user.
+
+// mutated is what each mutation must break, written down a second time so that
+// a row of the probe's table cannot change its mind alone.
+var mutated = map[string]string{
+	"bind-data":  "D1 D2 D3 D4 D5 D6 D7",
+	"share-pid":  "P1 P2 P3 P4",
+	"share-net":  "N1 N2 N3 N4 N5",
+	"env-all":    "E1 E2 E3",
+	"tmp-shared": "T1 T2",
+	"broker-off": "B1 B2 B3 B4 B5 B6",
+}
+
+// checked runs `botbox check --json` and holds it to leaving nothing behind.
+func checked(t *testing.T, dir string, who *syscall.SysProcAttr, words ...string) (report.Report, int) {
+	t.Helper()
+	before := litter(t)
+	cmd := botbox(t, dir, who, append([]string{"check", "--json"}, words...)...)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	code := cmd.ProcessState.ExitCode()
+	leavesNothing(t, before)
+	var r report.Report
+	if len(out) > 0 {
+		if err := json.Unmarshal(out, &r); err != nil {
+			t.Fatalf("%v in %q", err, out)
+		}
+		return r, code
+	}
+	text := said.String()
+	if strings.Contains(text, "refused") || strings.Contains(text, "no-bwrap") || strings.Contains(text, "proc-masked") {
+		needed(t, "no box here: %s", text)
+	}
+	return report.Report{Warnings: []string{text}}, code
+}
+
+// leavesNothing waits until whatever was new is gone. Another self-check may
+// run on this machine: its folders go too.
+func leavesNothing(t *testing.T, before map[string]bool) {
+	t.Helper()
+	after := litter(t)
+	living := orphans(t)
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		for name := range after {
+			if _, err := os.Lstat(name); err != nil || before[name] {
+				delete(after, name)
+			}
+		}
+		if living = orphans(t); len(living) == 0 && len(after) == 0 {
+			return
+		}
+	}
+	t.Errorf("left behind: processes %q, folders %v", living, slices.Collect(maps.Keys(after)))
+}
+
+func TestEveryCheckPasses(t *testing.T) {
+	for name, who := range map[string]*syscall.SysProcAttr{"as the caller": nil, "as an ordinary user": ordinary(t)} {
+		for profile, least := range map[string]int{"seed": 29, "full": 40} {
+			t.Run(name+" "+profile, func(t *testing.T) {
+				r, code := checked(t, built(t), who, "--profile", profile)
+				if code != 0 || len(r.Failed) != 0 || len(r.Results) < least || (profile == "seed" && r.Checks != "29/29") {
+					t.Errorf("exit %d, %s, failed %v %v", code, r.Checks, r.Failed, r.Warnings)
+				}
+				if r.Profile != profile || r.AgeS == nil || len(r.Declared) != 0 {
+					t.Errorf("profile %q, age %v, declared %v", r.Profile, r.AgeS, r.Declared)
+				}
+			})
+		}
+	}
+}
+
+func TestEveryMutationFailsItsChecksAndNoOther(t *testing.T) {
+	var lists []string
+	for _, name := range mutationNames() {
+		if mutated[name] == "" {
+			t.Errorf("nothing is declared for %s", name)
+		}
+		lists = append(lists, name)
+	}
+	lists = append(lists, "bind-data,share-pid", "share-net,broker-off", strings.Join(mutationNames(), ","))
+	for _, list := range lists {
+		for _, profile := range []string{"seed", "full"} {
+			t.Run(list+" "+profile, func(t *testing.T) { underMutation(t, list, profile) })
+		}
+	}
+}
+
+func underMutation(t *testing.T, list, profile string) {
+	r, code := checked(t, built(t), ordinary(t), "--mutate", list, "--profile", profile)
+	failed := slices.Sorted(slices.Values(r.Failed))
+	if code != 1 || len(failed) == 0 || !slices.Equal(failed, r.Declared) {
+		t.Errorf("exit %d, failed %v, declared %v %v", code, failed, r.Declared, r.Warnings)
+	}
+	for _, res := range r.Results {
+		// B4 to B6 have nothing to try without a base URL.
+		if res.Verdict == inconclusive && !strings.HasPrefix(res.ID, "B") {
+			t.Errorf("%s is inconclusive: %s", res.ID, res.Why)
+		}
+	}
+	if profile != "seed" {
+		return
+	}
+	var want []string
+	for name := range strings.SplitSeq(list, ",") {
+		want = append(want, strings.Fields(mutated[name])...)
+	}
+	want = slices.DeleteFunc(want, shownNowhere(t))
+	slices.Sort(want)
+	if !slices.Equal(r.Declared, want) {
+		t.Errorf("declared %v, want %v", r.Declared, want)
+	}
+}
+
+// shownNowhere leaves out what a machine without a network cannot share.
+func shownNowhere(t *testing.T) func(id string) bool {
+	var o outside
+	if err := o.lookAround(); err != nil {
+		t.Fatal(err)
+	}
+	return func(id string) bool { return id == "N4" && o.NoRouteOutside || id == "N5" && o.lone }
+}
+
+// TestHiddenProcessesAreNotAbsent: a hardened machine mounts /proc so that a
+// process in another user namespace is not shown. A shared process namespace
+// must be found out all the same.
+func TestHiddenProcessesAreNotAbsent(t *testing.T) {
+	if os.Getuid() != 0 {
+		needed(t, "only root mounts a /proc in a namespace of its own")
+	}
+	for mutation, want := range map[string]string{"": "", "share-pid": "P1 P2 P3 P4"} {
+		script := "mount -o remount,hidepid=invisible /proc && exec " + filepath.Join(built(t), "botbox") + " check --json --mutate '" + mutation + "'"
+		cmd := exec.Command("unshare", "--pid", "--fork", "--mount", "--mount-proc", "sh", "-c", script)
+		var said strings.Builder
+		cmd.Stderr = &said
+		out, err := cmd.Output()
+		if len(out) == 0 {
+			needed(t, "%v: %s", err, said.String())
+		}
+		var r report.Report
+		if err := json.Unmarshal(out, &r); err != nil || strings.Join(r.Failed, " ") != want {
+			t.Errorf("%s: failed %v, want %s; %v", mutation, r.Failed, want, err)
+		}
+	}
+}
+
+func TestUnknownWishes(t *testing.T) {
+	for _, words := range [][]string{{"--mutate", "no-such-thing"}, {"--profile", "no-such-thing"}} {
+		r, code := checked(t, built(t), nil, words...)
+		if code != 100 || !strings.Contains(strings.Join(r.Warnings, ""), `"no-such-thing"`) {
+			t.Errorf("%v: exit %d, %q", words, code, r.Warnings)
+		}
+	}
+}
+
+// TestProbeThatDoesNotComeBack gives the self-check probes that are stopped
+// midway, that lie or that do not end as they should. None of what they say of
+// D1, which is that it passed, may count but for the one that ends properly.
+func TestProbeThatDoesNotComeBack(t *testing.T) {
+	for behaviour, failed := range map[string]int{
+		"killed": 29, "no-last-line": 29, "miscounts": 29, "fails": 29, "goes-on": 29, "floods": 29, "short": 28,
+	} {
+		t.Run(behaviour, func(t *testing.T) {
+			r, code := checked(t, withProbe(t, behaviour), ordinary(t))
+			if code != 1 || len(r.Results) != 29 || len(r.Failed) != failed {
+				t.Errorf("exit %d, failed %v of %d %v", code, r.Failed, len(r.Results), r.Warnings)
+			}
+			for _, res := range r.Results {
+				if res.Verdict != inconclusive && res.ID != "D1" {
+					t.Errorf("%s: %s", res.ID, res.Verdict)
+				}
+			}
+		})
+	}
+	t.Run("other-build", func(t *testing.T) {
+		r, code := checked(t, withProbe(t, "other-build"), ordinary(t))
+		if code != 100 || !strings.Contains(strings.Join(r.Warnings, ""), "version-skew") {
+			t.Errorf("exit %d, %q", code, r.Warnings)
+		}
+	})
+}
+
+// withProbe is a folder of the programs with another boxprobe.
+func withProbe(t *testing.T, behaviour string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"botbox", "boxentry"} {
+		text, err := os.ReadFile(filepath.Join(built(t), name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := "-X main.behaviour=" + behaviour + " -X main.real=" + filepath.Join(built(t), "boxprobe")
+	if err := compile(filepath.Join(dir, "boxprobe"), "./testdata/probe", link); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestSignalEndsItAndLeavesNothing(t *testing.T) {
+	before := litter(t)
+	cmd := botbox(t, withProbe(t, "hangs"), ordinary(t), "check")
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	hanging := func() bool {
+		for name := range litter(t) {
+			if _, err := os.Lstat(filepath.Join(name, "work/hangs")); err == nil && !before[name] {
+				return true
+			}
+		}
+		return false
+	}
+	for deadline := time.Now().Add(20 * time.Second); !hanging(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			cmd.Process.Kill()
+			cmd.Wait()
+			needed(t, "the probe never came into a box: %s", said.String())
+		}
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 111 || !strings.Contains(said.String(), "told to stop") {
+		t.Errorf("exit %d: %s", code, said.String())
+	}
+	leavesNothing(t, before)
+}

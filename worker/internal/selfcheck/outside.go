@@ -1,0 +1,310 @@
+package selfcheck
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/box"
+)
+
+// The provider that the stand-in is, and what the broker knows of it.
+const (
+	keyName   = "ANTHROPIC_API_KEY"
+	baseName  = "ANTHROPIC_BASE_URL"
+	keyHeader = "X-Api-Key"
+	granted   = "anthropic"
+	ungranted = "openai"
+)
+
+// outside is all that a hostile bot would like to reach, laid out for one run.
+type outside struct {
+	fixture
+	root string // of every file but the canaries in the machine's own folders
+	key  string
+
+	socket, loopback, nearby *door
+	server                   server
+	provider                 provider
+	canary                   *box.Child
+
+	lone bool     // this machine has no interface but lo
+	undo []func() // in the order in which it was done
+}
+
+// layOut makes everything, as the user that runs the box. It leaves nothing
+// on an error.
+func layOut(s *box.Spawner, probe *os.File) (*outside, error) {
+	sweep()
+	o := &outside{}
+	for _, step := range []func() error{
+		o.makeFiles, o.makeCanaryFiles, o.makeKey, o.openDoors, o.startServers,
+		o.lookAround, func() error { return o.startCanary(s, probe) },
+	} {
+		if err := step(); err != nil {
+			o.remove()
+			return nil, reason.New(reason.System, "lay out the self-check: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// remove takes everything away again, in reverse order.
+func (o *outside) remove() {
+	for len(o.undo) > 0 {
+		last := len(o.undo) - 1
+		o.undo[last]()
+		o.undo = o.undo[:last]
+	}
+}
+
+// sweep removes what self-checks left that were killed. None takes as long as
+// those are old.
+func sweep() {
+	for _, dir := range slices.Concat(sharedFolders()...) {
+		names, _ := filepath.Glob(filepath.Join(dir, prefix+"*")) // the pattern is ours
+		for _, name := range names {
+			var st unix.Stat_t
+			if unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() &&
+				time.Since(time.Unix(st.Mtim.Unix())) > 10*within {
+				os.RemoveAll(name)
+			}
+		}
+	}
+}
+
+func (o *outside) later(f func()) { o.undo = append(o.undo, f) }
+
+// prefix begins the name of every folder that we make.
+const prefix = "botbox-check-"
+
+// folder makes a folder of ours in one of the machine's.
+func (o *outside) folder(in string) (string, error) {
+	dir, err := os.MkdirTemp(in, prefix)
+	if err == nil {
+		o.later(func() { os.RemoveAll(dir) })
+	}
+	return dir, err
+}
+
+func (o *outside) at(name string) string { return filepath.Join(o.root, name) }
+
+// makeFiles lays out a data folder as the chat server has it, with the folders
+// of two bots and of two conversations.
+func (o *outside) makeFiles() (err error) {
+	if o.root, err = o.folder("/tmp"); err != nil {
+		return err
+	}
+	o.Marker = "canary-" + random()
+	o.DataDir, o.Database, o.Config = o.at("data"), o.at("data/messages.db"), o.at("data/config.json")
+	o.Login, o.ServerSocket = o.at("data/sessions.json"), o.at("data/server.sock")
+	o.OtherBotFile, o.OtherToken = o.at("data/workspaces/other/MEMORY.md"), o.at("data/hook-tokens/other/hook.token")
+	o.WorkDir, o.BotDir, o.PutBacks = o.at("work"), o.at("data/workspaces/own"), []string{"workspaces", "hook-tokens"}
+	o.Unbound = []string{o.at("elsewhere")}
+	for _, dir := range []string{"work", "code", "elsewhere", "home", "data/workspaces/own", "data/workspaces/other", "data/hook-tokens/own", "data/hook-tokens/other"} {
+		if err := os.MkdirAll(o.at(dir), 0o700); err != nil {
+			return err
+		}
+	}
+	for _, file := range []string{o.Database, o.Config, o.Login, o.OtherBotFile, o.OtherToken, o.at("data/hook-tokens/own/hook.token")} {
+		if err := os.WriteFile(file, []byte(o.Marker), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sharedFolders are the machine's folders that another turn may have files in,
+// and a place for each that we can write. An ordinary user cannot write /run;
+// /dev/shm is as private in a box, and everybody's outside.
+func sharedFolders() [][]string {
+	return [][]string{
+		{"/tmp"}, {"/var/tmp"},
+		{"/run", "/run/botbox", "/run/user/" + strconv.Itoa(os.Geteuid()), "/dev/shm"},
+	}
+}
+
+// makeCanaryFiles leaves a file of "another turn" in each shared folder.
+func (o *outside) makeCanaryFiles() error {
+	for i, file := range []*string{&o.TmpFile, &o.VarTmpFile, &o.RunFile} {
+		var tried error
+		for _, in := range sharedFolders()[i] {
+			dir, err := o.folder(in)
+			if err != nil {
+				tried = errors.Join(tried, err)
+				continue
+			}
+			*file = filepath.Join(dir, "canary")
+			break
+		}
+		if *file == "" {
+			return tried
+		}
+		if err := os.WriteFile(*file, []byte(o.Marker), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeKey plants a key that the worker is given, and that stands nowhere else:
+// the probe gets it in two halves.
+func (o *outside) makeKey() error {
+	o.key = "sk-ant-check-" + random() + random()
+	mask, masked := make([]byte, len(o.key)), []byte(o.key)
+	rand.Read(mask)
+	for i := range mask {
+		masked[i] ^= mask[i]
+	}
+	o.KeyA, o.KeyB = hex.EncodeToString(mask), hex.EncodeToString(masked)
+	o.KeyName, o.BaseName, o.Call, o.Ungranted = keyName, baseName, "/v1/models", ungranted
+	o.UpstreamOK = "upstream-" + random()
+	o.EnvCloud = []string{"OMB_CLOUD_ROLE", "OMB_CLOUD_HARDEN"}
+	o.EnvCredentials = []string{"BOX_TOKEN", "OMB_LICENSE_KEY", "OPENMAUSBOT_TOKEN", "OMB_DATA_DIR"}
+	o.EnvUnlisted = []string{"CHECK_CANARY_NAME"}
+	return nil
+}
+
+// openDoors opens what no box may reach: the server's socket, a port of the
+// loopback, and one of an interface.
+func (o *outside) openDoors() (err error) {
+	open := func(network, address string) *door {
+		d, failed := openDoor(network, address)
+		if failed != nil {
+			err = errors.Join(err, failed)
+			return nil
+		}
+		o.later(func() { d.listener.Close() })
+		return d
+	}
+	if o.socket = open("unix", o.ServerSocket); o.socket == nil {
+		return err
+	}
+	if o.loopback = open("tcp", "127.0.0.1:0"); o.loopback == nil {
+		return err
+	}
+	o.LoopbackPort = o.loopback.listener.Addr().(*net.TCPAddr).Port
+	for _, address := range append(interfaceAddresses(), "127.0.0.2") {
+		// Where there is no interface, another address of the loopback is as
+		// much the host's as one.
+		err = nil
+		if o.nearby = open("tcp", net.JoinHostPort(address, "0")); o.nearby != nil {
+			o.HostAddress = o.nearby.listener.Addr().String()
+			break
+		}
+	}
+	return err
+}
+
+// interfaceAddresses are this machine's own, beyond the loopback's.
+func interfaceAddresses() []string {
+	addresses, _ := net.InterfaceAddrs()
+	var all []string
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			all = append(all, n.IP.String())
+		}
+	}
+	return all
+}
+
+func (o *outside) startServers() (err error) {
+	o.provider.key, o.provider.ok = o.key, o.UpstreamOK
+	if o.server.address, err = serve(&o.server.Server, &o.server); err != nil {
+		return err
+	}
+	o.later(func() { o.server.Close() })
+	if o.provider.address, err = serve(&o.provider.Server, &o.provider); err != nil {
+		return err
+	}
+	o.later(func() { o.provider.Close() })
+	// In a box with a network of its own the harness gate has the server's own
+	// port, so that the same URL serves inside and outside. In one without, the
+	// server itself would answer there.
+	o.HarnessPort = int(o.server.address.Port())
+	o.InternalRoute, o.OtherRoute = "/api/internal/agents", "/api/bots"
+	return nil
+}
+
+// lookAround notes what the machine has that a box must not have.
+func (o *outside) lookAround() error {
+	o.Namespaces = map[string]string{}
+	for _, name := range []string{"user", "pid", "net", "ipc", "uts", "mnt", "cgroup"} {
+		if id, err := os.Readlink("/proc/self/ns/" + name); err == nil { // else this kernel has none
+			o.Namespaces[name] = id
+		}
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	o.lone = !slices.ContainsFunc(interfaces, func(i net.Interface) bool { return i.Name != "lo" })
+	for _, address := range append(interfaceAddresses(), "169.254.169.254", "fd00:ec2::254", "198.51.100.1") {
+		if routed(address) == nil {
+			o.Routed = append(o.Routed, address)
+		}
+	}
+	o.NoRouteOutside = len(o.Routed) == 0
+	for _, dir := range []string{"/usr", "/etc", "/opt"} {
+		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
+			o.ReadOnly = append(o.ReadOnly, dir)
+		}
+	}
+	o.ReadOnly = append(o.ReadOnly, o.at("code"))
+	return nil
+}
+
+// routed connects a datagram socket, which asks for a route and sends nothing.
+func routed(address string) error {
+	conn, err := net.Dial("udp", net.JoinHostPort(address, "9"))
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
+
+// startCanary starts the process that no box may see.
+func (o *outside) startCanary(s *box.Spawner, probe *os.File) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	o.later(func() { w.Close() })
+	o.canary, err = s.Beside(probe, []string{"boxprobe", "canary", o.Marker}, []string{"CANARY=" + o.Marker}, r, nil)
+	if err != nil {
+		return err
+	}
+	o.CanaryPID = o.canary.Pid()
+	o.later(func() { o.canary.Kill(); o.canary.Wait() })
+	return nil
+}
+
+// write puts the fixture where the box finds it, when all of it is known.
+func (o *outside) write(ports box.Ports) (string, error) {
+	o.EgressPort, o.BrokerPort = ports.Egress, ports.Broker
+	text, err := json.Marshal(o.fixture)
+	if err == nil {
+		err = os.WriteFile(o.at("fixture.json"), text, 0o600)
+	}
+	if err != nil {
+		return "", reason.New(reason.System, "lay out the self-check: %w", err)
+	}
+	return o.at("fixture.json"), nil
+}
+
+func random() string {
+	var b [12]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}

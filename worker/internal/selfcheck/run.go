@@ -1,0 +1,243 @@
+package selfcheck
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/report"
+	"github.com/openmausbot/botbox/worker/internal/secret"
+	"github.com/openmausbot/botbox/worker/internal/spec"
+	"github.com/openmausbot/botbox/worker/internal/turn"
+)
+
+// The profiles and verdicts, in boxprobe's words.
+const (
+	seed = "seed"
+	full = "full"
+
+	pass         = "pass"
+	fail         = "fail"
+	inconclusive = "inconclusive"
+)
+
+// Wish is what a run of the self-check has to do.
+type Wish struct {
+	Profile   string          // seed or full
+	Mutations []string        // protections to take away, by name
+	Stop      <-chan struct{} // closed: end early, with an error; may be nil
+}
+
+// within bounds the whole visit of the probe. It takes about a second.
+const within = 30 * time.Second
+
+// probePath is where boxprobe stands in the self-check's box.
+const probePath = "/run/botbox/boxprobe"
+
+// Run does one self-check in a box of its own, beside any other. Its boxes are
+// in none of r's lists and counts. With an error of code usage there are no
+// results; with another one every check is inconclusive, for a check that
+// could not be carried out has failed.
+func Run(r *turn.Runner, probe *os.File, w Wish) (report.Checks, error) {
+	checks := report.Checks{Profile: w.Profile, At: time.Now()}
+	if w.Profile != seed && w.Profile != full {
+		return checks, reason.New(reason.Usage, "the profile is seed or full, not %q", w.Profile)
+	}
+	under, err := chosen(w.Mutations)
+	if err != nil {
+		return checks, err
+	}
+	rows, err := readTable(r.Spawner, probe, w.Profile)
+	if err != nil {
+		return checks, err
+	}
+	checks.Results = judge(rows, nil, "the probe could not be sent into a box", nil)
+	o, err := layOut(r.Spawner, probe)
+	if err != nil {
+		return checks, err
+	}
+	defer o.remove()
+	checks.Declared = o.declared(rows, under)
+	v := visit{outside: o, rows: rows, wish: w, under: under, probe: probe}
+	results, err := v.run(r)
+	if err == nil {
+		checks.Results = results
+	}
+	return checks, err
+}
+
+// visit is the probe's way into a box and back.
+type visit struct {
+	*outside
+	rows  []row
+	wish  Wish
+	under []mutation
+	probe *os.File
+}
+
+// run sends the probe into a box and judges what it reports.
+func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
+	ports, err := v.ports(v.under)
+	if err != nil {
+		return nil, err
+	}
+	file, err := v.write(ports)
+	if err != nil {
+		return nil, err
+	}
+	mine := v.runner(r, ports)
+	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD, Change: v.change})
+	if err != nil {
+		return nil, err
+	}
+	e := evidence{outside: v.outside, dropped: answer.DroppedEnv, grants: answer.Grants}
+	dead := e.dead(before)
+	out, ended, err := v.attend(mine, t)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkBuild(out.build); err != nil {
+		return nil, err
+	}
+	e.results = out.lines
+	for id, why := range e.dead(after) {
+		dead[id] = why
+	}
+	return judge(v.rows, out.lines, ended, dead), nil
+}
+
+// runner makes boxes as the worker's own does, of the laid-out machine.
+func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
+	return &turn.Runner{
+		Spawner: r.Spawner, Programs: r.Programs, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
+		Machine: box.LookAt(r.Machine.User, o.at("home"), o.DataDir),
+		Ports:   ports,
+		Harness: "tcp:" + o.server.address.String(),
+		Log:     slog.New(slog.DiscardHandler),
+		Count:   func(string) {},
+	}
+}
+
+// spec asks for the box of one bot's turn.
+func (v *visit) spec(file string) spec.Spec {
+	s := spec.Spec{
+		V: 1, Kind: "turn", Engine: "none", Bot: "own", Conversation: "own",
+		Argv: []string{probePath, "--profile", v.wish.Profile, file},
+		Cwd:  v.WorkDir, Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated"},
+		Paths: spec.Paths{
+			RW:        []string{v.BotDir},
+			RO:        []string{v.at("code"), v.at("data/hook-tokens/own")},
+			ArgvFiles: []string{file},
+		},
+		Broker: spec.Broker{TTLS: 2 * int(within/time.Second)},
+		Env: map[string]spec.Value{
+			keyName:  {Text: secret.New(v.key)},
+			baseName: {Text: secret.New("http://" + v.provider.address.String())},
+		},
+	}
+	for _, name := range v.names() {
+		s.Env[name] = spec.Value{Text: secret.New(v.Marker)}
+	}
+	return s
+}
+
+// change lets boxprobe in, and takes away what the mutations say.
+func (v *visit) change(p *box.Plan) {
+	insert(p, box.Mount{Kind: box.ROBind, Source: v.probe.Name(), File: v.probe, Dest: probePath, Reason: "the self-check's probe"})
+	for _, m := range v.under {
+		m.change(v.outside, p)
+	}
+}
+
+// attend runs the box to its end. ended is empty when the probe lived to its
+// last line, and says otherwise why not.
+func (v *visit) attend(r *turn.Runner, t *turn.Turn) (out output, ended string, err error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Abandon()
+		return out, "", reason.New(reason.System, "make the probe's pipe: %w", err)
+	}
+	defer read.Close()
+	child, err := r.Spawner.Start(t.Kit, [3]*os.File{nil, write, nil}, true)
+	write.Close()
+	if err != nil {
+		t.Abandon()
+		return out, "", err
+	}
+	type reading struct {
+		output
+		err error
+	}
+	result := make(chan reading, 1)
+	go func() {
+		out, err := readOutput(read, v.rows)
+		read.Close() // a probe that goes on writing must not hang
+		result <- reading{out, err}
+	}()
+	stopped := v.watch(t)
+	code, err := t.Attend()
+	if err != nil {
+		child.Kill()
+	}
+	child.Wait()
+	got, cut := <-result, <-stopped
+	switch {
+	case cut != nil:
+		return got.output, "", cut
+	case err != nil:
+		return got.output, "", err
+	case got.err != nil:
+		return output{}, got.err.Error(), nil
+	case got.build == "":
+		return output{}, "the probe did not live to its last line", nil
+	case code != 0:
+		return output{}, "the probe ended with an error of its own", nil
+	}
+	return got.output, "", nil
+}
+
+var errStopped = errors.New("the self-check was told to stop")
+
+// watch ends the box when its time is over, or when it is told to. It tells,
+// once the box has ended, whether it was told.
+func (v *visit) watch(t *turn.Turn) <-chan error {
+	told := make(chan error, 1)
+	go func() {
+		timer := time.NewTimer(within)
+		defer timer.Stop()
+		select {
+		case <-t.Ended():
+			told <- nil
+		case <-timer.C:
+			t.Kill()
+			told <- nil
+		case <-v.wish.Stop:
+			t.Kill()
+			told <- reason.New(reason.System, "%w", errStopped)
+		}
+	}()
+	return told
+}
+
+// judge makes the results, in the order of the probe's table. A pass is one
+// only if it was reported by a probe that came back and its controls held.
+func judge(rows []row, lines map[string]report.Result, ended string, dead map[string]string) []report.Result {
+	results := make([]report.Result, len(rows))
+	for i, r := range rows {
+		line, ok := lines[r.ID]
+		switch {
+		case ended != "":
+			line.Verdict, line.Why = inconclusive, ended
+		case !ok:
+			line.Verdict, line.Why = inconclusive, "the probe did not report it"
+		case line.Verdict == pass && dead[r.ID] != "":
+			line.Verdict, line.Why = inconclusive, dead[r.ID]
+		}
+		line.ID, line.Layer = r.ID, r.Layer
+		results[i] = line
+	}
+	return results
+}
