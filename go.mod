@@ -2,10 +2,18 @@ module github.com/openmausbot/botbox
 
 go 1.26.0
 
+// Runtime.
 require (
-	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
-	github.com/creack/pty v1.1.24 // indirect
-	github.com/kelseyhightower/envconfig v1.4.0 // indirect
-	go.etcd.io/bbolt v1.5.0 // indirect
-	golang.org/x/sys v0.50.0 // indirect
+	// The journal and sd_notify in pure Go; the root binary links only daemon.
+	github.com/coreos/go-systemd/v22 v22.7.0
+	// The worker's settings by struct tag; worker/config.go alone uses it.
+	github.com/kelseyhightower/envconfig v1.4.0
+	// The worker's one file: counters and sealed grants that survive a crash.
+	go.etcd.io/bbolt v1.5.0
+	// System calls that the standard library does not wrap: openat2, pidfd, prctl.
+	golang.org/x/sys v0.50.0
 )
+
+// Tests only.
+// A terminal for the tests of job control and of typing on it.
+require github.com/creack/pty v1.1.24

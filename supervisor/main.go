@@ -1,6 +1,3 @@
-// Command botbox-supervisor hardens the machine, gives its privileges up and
-// keeps one unprivileged worker alive. What it does is the tables of steps.go,
-// in their order, and then control.Run.
 package main
 
 import (

@@ -16,24 +16,24 @@ import (
 
 // Settings come from the environment (DESIGN §7).
 type Settings struct {
-	BotBox       string `envconfig:"OMB_BOT_BOX"`
-	CloudRole    string `envconfig:"OMB_CLOUD_ROLE"`
-	CloudHarden  string `envconfig:"OMB_CLOUD_HARDEN" default:"1"`
-	DataDir      string `envconfig:"OMB_DATA_DIR"`
-	Port         uint16 `envconfig:"OMB_PORT" default:"8799"`
-	RunDir       string `envconfig:"OMB_RUN_DIR"`
-	StateDir     string `envconfig:"OMB_STATE_DIR"`
-	SecretsDir   string `envconfig:"OMB_SECRETS_DIR"`
-	Credentials  string `envconfig:"CREDENTIALS_DIRECTORY"`
-	EgressAllow  string `envconfig:"OMB_EGRESS_ALLOW"`
-	EgressPorts  string `envconfig:"OMB_EGRESS_PORTS" default:"all"`
-	EgressExcept string `envconfig:"OMB_EGRESS_EXCEPT"`
-	DrainSeconds uint16 `envconfig:"OMB_DRAIN_SECONDS" default:"4"`
-	VsockPort    uint32 `envconfig:"OMB_VSOCK_PORT" default:"0"`
-	BotUsers     string `envconfig:"OMB_BOT_USERS" default:"0"`
-	Log          string `envconfig:"OMB_LOG" default:"auto"`
-	RuntimeHome  string `envconfig:"XDG_RUNTIME_DIR"`
-	StateHome    string `envconfig:"XDG_STATE_HOME"`
+	BotBox       string `envconfig:"OMB_BOT_BOX" means:"1 on, 0 off; unset: on in a Cloud home, off elsewhere (botbox run always boxes)"`
+	CloudRole    string `envconfig:"OMB_CLOUD_ROLE" means:"home or team: a Cloud home"`
+	CloudHarden  string `envconfig:"OMB_CLOUD_HARDEN" default:"1" means:"the supervisor: 0 skips hidepid and fly, strict makes a step that is refused fatal"`
+	DataDir      string `envconfig:"OMB_DATA_DIR" means:"the data folder that no box sees; ~/.openmausbot if unset"`
+	Port         uint16 `envconfig:"OMB_PORT" default:"8799" means:"the server's port: the harness gate's in the box, and its upstream outside"`
+	RunDir       string `envconfig:"OMB_RUN_DIR" means:"sockets, 0700; $XDG_RUNTIME_DIR/botbox or /run/botbox if unset"`
+	StateDir     string `envconfig:"OMB_STATE_DIR" means:"the database, 0700; $XDG_STATE_HOME/botbox, /var/lib/botbox or ~/.local/state/botbox if unset"`
+	SecretsDir   string `envconfig:"OMB_SECRETS_DIR" means:"one file a secret, for ref:NAME in a spec; $CREDENTIALS_DIRECTORY if unset"`
+	Credentials  string `envconfig:"CREDENTIALS_DIRECTORY" means:"systemd's credentials of the service"`
+	EgressAllow  string `envconfig:"OMB_EGRESS_ALLOW" means:"host patterns, comma separated, that boxes may reach; unset or empty: any public host; *.x does not match x"`
+	EgressPorts  string `envconfig:"OMB_EGRESS_PORTS" default:"all" means:"ports that the egress gate dials, comma separated; all is all but 25"`
+	EgressExcept string `envconfig:"OMB_EGRESS_EXCEPT" means:"ADDR:PORT, comma separated: let through although the address policy refuses them; each is a warning in the report"`
+	DrainSeconds uint16 `envconfig:"OMB_DRAIN_SECONDS" default:"4" means:"the whole time from the first stop signal to the end"`
+	VsockPort    uint32 `envconfig:"OMB_VSOCK_PORT" default:"0" means:"not in this build: anything but 0 is refused"`
+	BotUsers     string `envconfig:"OMB_BOT_USERS" default:"0" means:"not in this build: anything but 0 is refused"`
+	Log          string `envconfig:"OMB_LOG" default:"auto" means:"auto, journal, text or json"`
+	RuntimeHome  string `envconfig:"XDG_RUNTIME_DIR" means:"as the login set it"`
+	StateHome    string `envconfig:"XDG_STATE_HOME" means:"as the user set it"`
 }
 
 // choices are the settings with a closed set of values.
