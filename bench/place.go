@@ -98,7 +98,10 @@ func (p *place) contenders() ([]*contender, error) {
 		return nil, err
 	}
 	bare := append(append([]string{"/usr/bin/bwrap"}, options...), "--", "/bin/true")
-	const socat = "for port in 3128 18080 8799; do socat TCP-LISTEN:$port,bind=127.0.0.1,fork UNIX-CONNECT:/nonexistent & done; exec /bin/true"
+	// The usual bridges, and a wait until they listen: 0A is a listening
+	// socket. Without the wait most first connects are refused.
+	const socat = `for port in 3128 18080 8799; do socat TCP-LISTEN:$port,bind=127.0.0.1,fork UNIX-CONNECT:/nonexistent & done
+		until [ "$(grep -c ' 0A ' /proc/net/tcp)" = 3 ]; do :; done; exec /bin/true`
 	bridged := append(append([]string{"/usr/bin/bwrap"}, options...), "--", "/bin/sh", "-c", socat)
 	start := func(argv ...string) func() error { return func() error { return p.command(argv...).Run() } }
 	return []*contender{

@@ -21,6 +21,10 @@
 // gate on each of egress_port, harness_port and broker_port of its loopback. It
 // ends with 0 whenever it has printed the last line, whatever the verdicts.
 //
+// With the word canary it is the opposite, outside every box: a process that
+// carries the words that follow as its mark, repeats its stdin, and harms
+// nothing by being found.
+//
 // # Output
 //
 // One JSON line per check, {"id","layer","verdict","ms","why"} with verdict

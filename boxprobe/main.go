@@ -4,11 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"time"
-
-	"github.com/openmausbot/botbox/shared/wire"
 )
 
 // The exit statuses of all our programs. A check that fails is no error of the
@@ -18,29 +14,10 @@ const (
 	exitSystem = 111
 )
 
-// line is what one check prints.
-type line struct {
-	ID      string  `json:"id"`
-	Layer   string  `json:"layer"`
-	Verdict Verdict `json:"verdict"`
-	MS      int64   `json:"ms"`
-	Why     string  `json:"why"`
-}
-
-// end is the last line; its absence means that the probe did not live to it.
-type end struct {
-	Done  bool   `json:"done"`
-	Count int    `json:"count"`
-	Build string `json:"build"`
-}
-
 func main() {
 	// First, before anything of ours opens a file.
 	inherited := openFDs()
-	if len(os.Args) > 1 && os.Args[1] == "canary" {
-		// What the probe must not find, started outside: the words that follow
-		// are its mark, and it lives as long as whoever holds its stdin.
-		io.Copy(io.Discard, os.Stdin)
+	if canary(os.Args[1:]) {
 		return
 	}
 	flags := flag.NewFlagSet("boxprobe", flag.ContinueOnError)
@@ -52,31 +29,13 @@ func main() {
 		return
 	}
 	if wrong || flags.NArg() != 1 || (*profile != seed && *profile != full) {
-		fmt.Fprintln(os.Stderr, "usage: boxprobe [--list] [--profile seed|full] FIXTURE")
+		fmt.Fprintln(os.Stderr, "usage: boxprobe [--list] [--profile seed|full] FIXTURE, or boxprobe canary MARK")
 		os.Exit(exitUsage)
 	}
 	f, err := readFixture(flags.Arg(0))
 	exitOn(err)
 	f.inherited = inherited
 	exitOn(probe(os.Stdout, f, *profile))
-}
-
-// probe runs the checks of a profile and prints a line for each as soon as it
-// is known, so that what ends the probe takes no earlier line with it.
-func probe(w io.Writer, f *Fixture, profile string) error {
-	out, count := json.NewEncoder(w), 0
-	for _, c := range table() {
-		if c.Profile == full && profile != full {
-			continue
-		}
-		start := time.Now()
-		r := run(c, f, timeout)
-		count++
-		if err := out.Encode(line{c.ID, c.Layer, r.Verdict, time.Since(start).Milliseconds(), r.Why}); err != nil {
-			return err
-		}
-	}
-	return out.Encode(end{true, count, wire.Build})
 }
 
 func exitOn(err error) {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,8 +58,10 @@ func (p *place) serve(env ...string) *exec.Cmd {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() {
-		cmd.Process.Kill()
+		cmd.Process.Signal(syscall.SIGTERM) // it may be in the middle of its self-check
+		late := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
 		cmd.Wait()
+		late.Stop()
 		if p.t.Failed() {
 			p.t.Logf("the worker said:\n%s", log)
 		}

@@ -162,6 +162,43 @@ func TestRootBecomesAnOrdinaryUser(t *testing.T) {
 	}
 }
 
+// A checkout in /root is closed to maus; root's boxes and self-check work all
+// the same, in a work folder that maus can reach.
+func TestProgramsInAFolderThatIsClosedToTheUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		rig.Missing(t, "root, which has a folder that is closed to others")
+	}
+	p := newPlace(t)
+	closed := t.TempDir()
+	for _, name := range []string{"botbox", "boxentry", "boxprobe"} {
+		b, err := os.ReadFile(filepath.Join(p.bin, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(closed, name), b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	asRoot := func(args ...string) rig.Output {
+		cmd := p.botbox(nil, args...)
+		cmd.SysProcAttr.Credential = nil
+		cmd.Path = filepath.Join(closed, "botbox")
+		return rig.Run(t, cmd)
+	}
+	if out := asRoot("run", "--standalone", "--", "id", "-un"); out.Code != 0 || out.Stdout != "maus\n" {
+		t.Errorf("run: %+v", out)
+	}
+	if out := asRoot("detect"); out.Code != 0 {
+		t.Errorf("detect: %+v", out)
+	}
+	if out := asRoot("check"); out.Code != 0 || !strings.Contains(out.Stdout, "29/29") {
+		t.Errorf("check: %+v", out)
+	}
+}
+
 // Programs of another build are refused before the engine runs.
 func TestVersionSkew(t *testing.T) {
 	p := newPlace(t)

@@ -88,7 +88,7 @@ var table = []Row{
 	{NetRefused, ExitNoBox, "the kernel refuses a network namespace with a loopback of its own", "allow network namespaces in this container"},
 	{ProbeTimeout, ExitNoBox, "bubblewrap did not answer in time", "see what holds it: run bwrap --version by hand"},
 	{BoxOff, ExitNoBox, "the box is off on this machine", "see botbox detect"},
-	{BoxFailed, ExitNoBox, "the box could not be built", "see botbox doctor"},
+	{BoxFailed, ExitNoBox, "the box could not be built", "see botbox detect, and what bubblewrap said before this"},
 	{TooManyBoxes, ExitSystem, "as many boxes are open as this worker allows", "wait for one to end"},
 
 	{System, ExitSystem, "the system refused", "try again; if it persists, see the cause that is named"},

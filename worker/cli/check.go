@@ -57,18 +57,14 @@ func (c *call) check(profile string, mutations []string) (report.Checks, box.Fin
 	if c.settings.BotBox == "0" {
 		return report.Checks{}, found, reason.New(reason.SwitchedOff, "there is no box to check: OMB_BOT_BOX is 0")
 	}
-	entry, err := program("boxentry")
+	a, programs, err := c.enter("boxentry", "boxprobe")
+	if err == nil {
+		err = closeToOthers()
+	}
 	if err != nil {
 		return report.Checks{}, found, err
 	}
-	probe, err := program("boxprobe")
-	if err != nil {
-		return report.Checks{}, found, err
-	}
-	a, err := c.settle()
-	if err != nil {
-		return report.Checks{}, found, err
-	}
+	entry, probe := programs[0], programs[1]
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	r, err := c.newRunner(entry, a, broker.Options{BootKey: newBootKey()}, log)
 	if err != nil {

@@ -40,14 +40,11 @@ func detectVerb(c *call, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	entry, err := program("boxentry")
+	_, programs, err := c.enter("boxentry")
 	if err != nil {
 		return 0, err
 	}
-	if _, err := c.settle(); err != nil {
-		return 0, err
-	}
-	found := box.NewSpawner().Detect(os.Getenv("PATH"), entry)
+	found := box.NewSpawner().Detect(os.Getenv("PATH"), programs[0])
 	wanted := box.Wanted(c.settings.BotBox, c.settings.CloudRole)
 	d := describe(found, wanted)
 	if asJSON {

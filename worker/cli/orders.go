@@ -63,7 +63,7 @@ func (o orders) spec(start wire.StartSpec) spec.Spec {
 	}
 	_, err := unix.IoctlGetTermios(0, unix.TCGETS)
 	s.TTY = err == nil
-	if _, err := box.NewPlan(s, o.w.runner.Machine, o.w.runner.Ports); err != nil || box.CheckWorkFolder(start.Dir) != nil {
+	if _, err := box.NewPlan(s, o.w.runner.Machine.Again(), o.w.runner.Ports); err != nil || box.CheckWorkFolder(start.Dir) != nil {
 		o.w.log.Warn("the container's working folder cannot be a box's work folder; the command starts in an empty HOME", "folder", start.Dir)
 		s.Cwd = ""
 	}

@@ -78,11 +78,7 @@ func runVerb(c *call, args []string) (int, error) {
 		usage(c.stderr)
 		return 0, reason.New(reason.Usage, "no command")
 	}
-	entry, err := program("boxentry")
-	if err != nil {
-		return 0, err
-	}
-	a, err := c.settle()
+	a, programs, err := c.enter("boxentry")
 	if err != nil {
 		return 0, err
 	}
@@ -107,7 +103,10 @@ func runVerb(c *call, args []string) (int, error) {
 	if s, err = spec.Decode(b); err != nil {
 		return 0, err
 	}
-	return c.standalone(entry, a, s, f)
+	if err := closeToOthers(); err != nil { // from here on keys are unpacked
+		return 0, err
+	}
+	return c.standalone(programs[0], a, s, f)
 }
 
 // becomeLeased returns only when there is no worker, or no box.

@@ -18,8 +18,8 @@ import (
 )
 
 // newRunner puts together what boxes have in common, for the worker and for a
-// box that stands alone. root's last act is to open our programs.
-func (c *call) newRunner(entry *os.File, a account, options broker.Options, log *slog.Logger) (*turn.Runner, error) {
+// box that stands alone.
+func (c *call) newRunner(entry box.Program, a account, options broker.Options, log *slog.Logger) (*turn.Runner, error) {
 	bwrap, err := box.FindBwrap(os.Getenv("PATH"))
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/worker/internal/api"
+	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/control"
 	"github.com/openmausbot/botbox/worker/internal/journal"
@@ -51,27 +52,24 @@ func serveVerb(c *call, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	entry, err := program("boxentry")
+	a, programs, err := c.enter("boxentry", "boxprobe")
+	if err == nil {
+		err = closeToOthers()
+	}
 	if err != nil {
 		return 0, err
 	}
-	probe, err := program("boxprobe")
-	if err != nil {
-		return 0, err
-	}
-	w, err := c.newWorker(entry, supervised)
+	w, err := c.newWorker(a, programs[0], supervised)
 	if err != nil {
 		return 0, err
 	}
 	defer w.close()
-	return 0, w.serve(entry, probe)
+	w.state = &state{w: w, entry: programs[0], probe: programs[1], stop: make(chan struct{})}
+	return 0, w.serve()
 }
 
-func (c *call) newWorker(entry *os.File, supervised bool) (_ *worker, err error) {
-	w := &worker{call: c, handover: control.Handover{BootKey: newBootKey(), Drain: c.settings.drain()}}
-	if w.account, err = c.settle(); err != nil {
-		return nil, err
-	}
+func (c *call) newWorker(a account, entry box.Program, supervised bool) (_ *worker, err error) {
+	w := &worker{call: c, account: a, handover: control.Handover{BootKey: newBootKey(), Drain: c.settings.drain()}}
 	if supervised {
 		if w.channel, w.handover, err = control.Open(); err != nil {
 			return nil, err
@@ -121,7 +119,7 @@ func (w *worker) close() {
 }
 
 // serve runs until it is told to stop, and leaves no box behind.
-func (w *worker) serve(entry, probe *os.File) error {
+func (w *worker) serve() error {
 	runDir := w.call.settings.runDir()
 	if err := takeOver(runDir); err != nil {
 		return err
@@ -137,7 +135,6 @@ func (w *worker) serve(entry, probe *os.File) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.state = &state{w: w, entry: entry, probe: probe}
 	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check}
 	go lease.Serve(leases, w.runner)
 	go server.Serve(ctx, requests)
@@ -166,6 +163,7 @@ func (w *worker) wait(ctx context.Context) {
 		}
 	}
 	w.runner.Drain(w.handover.Drain)
+	w.state.end()
 }
 
 // waitForStop returns at the first stop signal; the second one means now.

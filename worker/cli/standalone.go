@@ -14,7 +14,7 @@ import (
 )
 
 // standalone keeps the gates in this process, with bubblewrap as its child.
-func (c *call) standalone(entry *os.File, a account, s spec.Spec, f runFlags) (int, error) {
+func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags) (int, error) {
 	// What the gates refuse, the command reads in their answers; only errors
 	// of our own belong on a terminal that is the command's.
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
@@ -89,7 +89,7 @@ func forward(signals <-chan os.Signal, t *turn.Turn) {
 
 // explain looks for the cause of a box that could not be built: bubblewrap's
 // own words are no stable answer.
-func explain(r *turn.Runner, entry *os.File, err error) error {
+func explain(r *turn.Runner, entry box.Program, err error) error {
 	if found := r.Spawner.Detect(os.Getenv("PATH"), entry); found.Err != nil {
 		return found.Err
 	}

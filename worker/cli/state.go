@@ -18,8 +18,9 @@ import (
 // state is what the worker knows of its machine.
 type state struct {
 	w     *worker
-	entry *os.File
-	probe *os.File
+	entry box.Program
+	probe box.Program
+	stop  chan struct{} // closed: end a self-check that is under way
 
 	running sync.Mutex // one self-check at a time
 
@@ -35,7 +36,7 @@ func (s *state) atBoot() {
 	s.mu.Lock()
 	s.found = found
 	s.mu.Unlock()
-	if found.Err == nil && s.probe != nil {
+	if found.Err == nil {
 		s.check()
 	}
 }
@@ -44,14 +45,19 @@ func (s *state) atBoot() {
 func (s *state) check() (report.Checks, error) {
 	s.running.Lock()
 	defer s.running.Unlock()
-	checks, err := selfcheck.Run(s.w.runner, s.probe, selfcheck.Wish{Profile: "seed"})
-	if err != nil {
-		return checks, err
+	checks, err := selfcheck.Run(s.w.runner, s.probe, selfcheck.Wish{Profile: "seed", Stop: s.stop})
+	if len(checks.Results) > 0 { // also with an error: what could not be checked has failed
+		s.mu.Lock()
+		s.checks = checks
+		s.mu.Unlock()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.checks = checks
-	return checks, nil
+	return checks, err
+}
+
+// end stops a self-check that is under way, and returns when it has tidied up.
+func (s *state) end() {
+	close(s.stop)
+	s.running.Lock()
 }
 
 // report is the body of GET /api/cloud/box.

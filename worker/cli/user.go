@@ -25,28 +25,27 @@ type account struct {
 // workerAccount is the service's user.
 const workerAccount = "maus"
 
-// settle makes this process an ordinary user's and closes it to others: no
-// root, no new privilege through exec, no reading of its memory by another
-// process of the same user, for it may hold keys.
-func (c *call) settle() (account, error) {
-	a, err := currentAccount()
-	if err != nil {
-		return a, err
+// leaveRoot tells who we are, and makes that somebody else if it is root.
+func (c *call) leaveRoot() (account, error) {
+	if os.Geteuid() != 0 {
+		return currentAccount()
 	}
-	if os.Geteuid() == 0 {
-		if a, err = giveUpRoot(); err != nil {
-			return a, err
-		}
-		c.settings.RuntimeHome, c.settings.StateHome = "", "" // they are root's
-	}
+	c.settings.RuntimeHome, c.settings.StateHome = "", "" // they are root's
+	return giveUpRoot()
+}
+
+// closeToOthers takes two things away from this process that it never needs:
+// new privileges through exec, and being read by another process of the same
+// user.
+func closeToOthers() error {
 	// CGO_ENABLED=0: AllThreadsSyscall reaches every thread.
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
-		return a, reason.New(reason.System, "set no_new_privs: %w", errno)
+		return reason.New(reason.System, "set no_new_privs: %w", errno)
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return a, reason.New(reason.System, "make this process not dumpable: %w", err)
+		return reason.New(reason.System, "make this process not dumpable: %w", err)
 	}
-	return a, nil
+	return nil
 }
 
 func currentAccount() (account, error) {

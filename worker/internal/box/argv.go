@@ -2,6 +2,7 @@ package box
 
 import (
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +12,6 @@ import (
 // built from.
 type Handles struct {
 	Mounts  map[string]int // destination of a Bind or ROBind → its source
-	Entry   int            // boxentry's program file
 	Seccomp int            // the filter
 	Status  int            // where bubblewrap writes its JSON
 	Socket  int            // boxentry's end of the entry socket
@@ -37,9 +37,6 @@ func Options(p *Plan, h Handles) []string {
 	}
 	for _, m := range p.Mounts {
 		args = append(args, mountOptions(m, h)...)
-		if m.Dest == "/run" && m.Kind == Tmpfs {
-			args = append(args, "--dir", entryDir, "--ro-bind-fd", strconv.Itoa(h.Entry), EntryPath)
-		}
 	}
 	args = append(args, "--chdir", p.Cwd, "--clearenv")
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
@@ -57,6 +54,9 @@ func mountOptions(m Mount, h Handles) []string {
 	case Bind:
 		return []string{"--bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}
 	case ROBind:
+		if m.Program != nil {
+			return m.Program.options(h.Mounts[m.Dest], m.Dest)
+		}
 		return []string{"--ro-bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}
 	case Tmpfs:
 		return []string{"--perms", tmpfsPerms(m.Dest), "--size", strconv.FormatInt(m.Size, 10), "--tmpfs", m.Dest}
@@ -69,6 +69,22 @@ func mountOptions(m Mount, h Handles) []string {
 	default:
 		return []string{"--remount-ro", m.Dest}
 	}
+}
+
+// options let the program in: as it is, or as the copy that fd then holds.
+func (p *Program) options(fd int, dest string) []string {
+	if p.Copy != nil {
+		return []string{"--perms", "0555", "--ro-bind-data", strconv.Itoa(fd), dest}
+	}
+	return []string{"--ro-bind-fd", strconv.Itoa(fd), dest}
+}
+
+// open gives the file that options names, for one process that closes it.
+func (p *Program) open() (*os.File, error) {
+	if p.Copy != nil {
+		return Sealed(p.Name(), p.Copy)
+	}
+	return again(p.File)
 }
 
 // tmpfsPerms are those that programs look for: some refuse a /tmp without the

@@ -100,7 +100,7 @@ const probeTime = 2 * time.Second
 // Detect tells whether this machine can build a box, by building small ones.
 // entry is boxentry: a static program that every machine that runs us has,
 // where /bin/true is missing on some.
-func (s *Spawner) Detect(path string, entry *os.File) Finding {
+func (s *Spawner) Detect(path string, entry Program) Finding {
 	bwrap, err := FindBwrap(path)
 	f := Finding{Bwrap: bwrap, Err: err}
 	if err == nil {
@@ -167,7 +167,7 @@ var stages = []struct {
 
 // probe builds the whole trial box at once, and looks for the stage that
 // fails only if it does not stand.
-func (s *Spawner) probe(bwrap string, entry *os.File) error {
+func (s *Spawner) probe(bwrap string, entry Program) error {
 	if s.trial(bwrap, entry, len(stages)) == nil {
 		return nil
 	}
@@ -183,12 +183,17 @@ func (s *Spawner) probe(bwrap string, entry *os.File) error {
 	return nil // it stood at the second try: the machine was out of something for a moment
 }
 
-func (s *Spawner) trial(bwrap string, entry *os.File, upTo int) error {
-	args := []string{"--ro-bind-fd", strconv.Itoa(ChildFD), EntryPath}
+func (s *Spawner) trial(bwrap string, entry Program, upTo int) error {
+	file, err := entry.open()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	args := entry.options(ChildFD, EntryPath)
 	for _, stage := range stages[:upTo] {
 		args = append(args, stage.options...)
 	}
-	_, err := s.ask(probeTime, []*os.File{entry}, bwrap, append(args, "--", EntryPath, "trial")...)
+	_, err = s.ask(probeTime, []*os.File{file}, bwrap, append(args, "--", EntryPath, "trial")...)
 	return err
 }
 

@@ -15,9 +15,11 @@ import (
 const (
 	// ChildFD is where os/exec puts the files of a child.
 	ChildFD = 3
-	// LeaseFD is well above the numbers that the Go runtime uses in a process
-	// that becomes the box: it must not lose its poller before it execs.
-	LeaseFD = 256
+	// LeaseFD is above the numbers that the Go runtime uses in a process that
+	// becomes the box: it must not lose its poller before it execs. And it is
+	// low enough for all numbers to stay below 64, where the kernel has to
+	// enlarge the table of a process with threads and waits some 6 ms for it.
+	LeaseFD = 16
 )
 
 // Kit is everything that a process needs to become a box: a command line and
@@ -36,8 +38,8 @@ type Kit struct {
 
 // Programs are the two programs that a kit is made of.
 type Programs struct {
-	Bwrap string   // absolute path, checked by FindBwrap
-	Entry *os.File // boxentry, open: its folder may be closed to us
+	Bwrap string // absolute path, checked by FindBwrap
+	Entry Program
 }
 
 // Assemble opens what the plan names and writes the command line, for files
@@ -52,6 +54,11 @@ func Assemble(p *Plan, progs Programs, first int) (*Kit, error) {
 }
 
 func (k *Kit) assemble(p *Plan, progs Programs) error {
+	for i := range p.Mounts {
+		if p.Mounts[i].Dest == EntryPath {
+			p.Mounts[i].Program = &progs.Entry
+		}
+	}
 	sources, err := openSources(p)
 	if err != nil {
 		return err
@@ -62,11 +69,6 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 			h.Mounts[m.Dest] = k.pass(f)
 		}
 	}
-	entry, err := again(progs.Entry)
-	if err != nil {
-		return err
-	}
-	h.Entry = k.pass(entry)
 	filter, err := seccompFile(p.Seccomp)
 	if err != nil {
 		return err

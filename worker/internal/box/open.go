@@ -38,8 +38,8 @@ func closeAll(files map[string]*os.File) {
 }
 
 func openSource(m Mount) (*os.File, error) {
-	if m.File != nil {
-		return again(m.File)
+	if m.Program != nil {
+		return m.Program.open()
 	}
 	fd, err := openat2(m.Source, unix.O_PATH|unix.O_CLOEXEC, unix.RESOLVE_NO_SYMLINKS)
 	switch {
@@ -100,9 +100,7 @@ func CheckWorkFolder(dir string) error {
 
 // LookAt gathers what a plan has to know of this machine.
 func LookAt(user, home, dataDir string) Machine {
-	m := Machine{User: user, Home: home, DataDir: resolve(dataDir), RootLinks: map[string]string{}}
-	_, err := os.Lstat(m.DataDir)
-	m.DataExists = m.DataDir != "" && err == nil
+	m := Machine{User: user, Home: resolve(home), DataDir: resolve(dataDir), RootLinks: map[string]string{}}
 	for _, row := range rootNames {
 		if target, err := os.Readlink("/" + row.name); err == nil {
 			m.RootLinks[row.name] = target
@@ -115,7 +113,16 @@ func LookAt(user, home, dataDir string) Machine {
 			m.CPUFiles = append(m.CPUFiles, f)
 		}
 	}
-	m.Logins = logins(home)
+	return m.Again()
+}
+
+// Again looks once more at what can have changed since the worker started: the
+// server makes its data folder, an engine signs in.
+func (m Machine) Again() Machine {
+	m.DataDir = resolve(m.DataDir)
+	_, err := os.Lstat(m.DataDir)
+	m.DataExists = err == nil
+	m.Logins = logins(m.Home)
 	return m
 }
 

@@ -49,10 +49,18 @@ type Mount struct {
 	Size   int64 // Tmpfs: bytes
 	Reason string
 	Absent reason.Code // of a source that is not there; empty = path_refused
-	// File is the source of a Bind or ROBind that is open already, because the
-	// folder that it is in may be closed to us; Source then only names it.
-	// No plan that is made of a spec has one.
-	File *os.File
+	// Program is the source of a ROBind that is one of our own programs; Source
+	// then only names it. No path of a spec is one.
+	Program *Program
+}
+
+// Program is one of our own programs that enters a box.
+type Program struct {
+	*os.File
+	// Copy is its content, for a folder that is closed to the user that boxes
+	// run as, such as root's checkout: bubblewrap looks up the path of what is
+	// open (--bind-fd), and would not get there. Nil where it would.
+	Copy []byte
 }
 
 // Plan is a box before it is built: everything that makes it, as data.
@@ -140,11 +148,8 @@ var loginFolders = map[string][]string{
 	"opencode":    {".config/opencode", ".local/share/opencode"},
 }
 
-// EntryPath is where boxentry stands in a box.
+// EntryPath is where boxentry stands in a box; nothing else of ours is there.
 const EntryPath = "/run/botbox/boxentry"
-
-// entryDir holds EntryPath; nothing else of ours is in a box.
-const entryDir = "/run/botbox"
 
 // NewPlan turns a spec into a box. It looks at nothing but its arguments; the
 // paths it names are opened, and refused again if need be, by Open.
@@ -169,8 +174,11 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 	p.addSystem(m)
 	p.addPrivate(s)
 	p.addHome(s, m)
-	p.addDataFolder(s, m)
 	p.addPutBacks(s)
+	if err := p.addDataFolder(m); err != nil {
+		return nil, err
+	}
+	p.add(ROBind, "boxentry", EntryPath, "the first program in the box, gone when the engine starts")
 	return p, p.orderMounts()
 }
 
@@ -224,14 +232,17 @@ func (p *Plan) addHome(s spec.Spec, m Machine) {
 	}
 }
 
-// addDataFolder hides the data folder. Where it does not exist below a folder
-// of the machine there is nothing to hide, and making a mount point for the
-// mask would leave a folder in the user's tree.
-func (p *Plan) addDataFolder(s spec.Spec, m Machine) {
-	if m.DataDir == "" || (!m.DataExists && p.shows(m.DataDir)) {
-		return
+// addDataFolder hides the data folder. One that does not exist below a folder
+// of the machine cannot be hidden: a mount point for the mask would be left in
+// the user's tree, and without one it would be in the box as soon as the
+// server makes it.
+func (p *Plan) addDataFolder(m Machine) error {
+	if !m.DataExists && p.shows(m.DataDir) {
+		return reason.New(reason.PathRefused, "the data folder %s does not exist, so it cannot be hidden in a box that sees where it would be", m.DataDir).
+			WithHint("make it first: mkdir -m 700 %s, or name another in OMB_DATA_DIR", m.DataDir)
 	}
 	p.addTmpfs(m.DataDir, 64*mib, "the data folder is an empty private folder")
+	return nil
 }
 
 // shows tells whether a folder of the machine is bound at or above path.

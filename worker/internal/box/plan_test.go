@@ -65,7 +65,7 @@ func render(p *Plan) string {
 			next++
 		}
 	}
-	h.Entry, h.Seccomp, h.Socket, h.Status, h.Options = next, next+1, next+2, next+3, next+4
+	h.Seccomp, h.Socket, h.Status, h.Options = next, next+1, next+2, next+3
 	var b strings.Builder
 	for _, word := range Options(p, h) {
 		sep := " "
@@ -225,15 +225,15 @@ func TestTheDataFolderIsMaskedInAWorkFolderThatHoldsIt(t *testing.T) {
 	}
 }
 
-// A mask for a folder that is not there would leave one in the user's tree.
-func TestNoMountPointIsMadeInTheUsersTree(t *testing.T) {
+// A mask for a folder that is not there would leave one in the user's tree, and
+// no mask would show the folder as soon as the server makes it.
+func TestADataFolderThatIsNotThereIsRefused(t *testing.T) {
 	m := debian()
 	m.DataExists = false
-	p, err := NewPlan(claude("server"), m, ports)
-	if err != nil {
-		t.Fatal(err)
+	if _, err := NewPlan(claude("server"), m, ports); err == nil || reason.Of(err).Code != reason.PathRefused {
+		t.Errorf("in a HOME that the box sees: %v", err)
 	}
-	if slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Dest == "/data/.openmausbot" }) {
-		t.Error("a mount point for the data folder would be made in HOME")
+	if _, err := NewPlan(claude("private"), m, ports); err != nil {
+		t.Errorf("positive control, in an empty HOME: %v", err)
 	}
 }

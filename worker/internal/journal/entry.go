@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -21,8 +22,9 @@ const (
 )
 
 // fieldName is stricter than the journal's own rule by the underscore in
-// front, with which it marks the fields that it vouches for.
-var fieldName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
+// front, with which it marks the fields that it vouches for. The expressions
+// are compiled at their first use: `botbox run` starts without them.
+var fieldName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`) })
 
 // reserved are names that mean something to the journal or to our own lines.
 // A name that ends in "_" stands for all that begin so.
@@ -42,10 +44,10 @@ var reserved = []struct{ name, reason string }{
 }
 
 // token is a broker token, wherever it stands in a text.
-var token = regexp.MustCompile(`omb_t0_[A-Za-z0-9_-]+`)
+var token = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`omb_t0_[A-Za-z0-9_-]+`) })
 
 // Scrub replaces every broker token in s.
-func Scrub(s string) string { return token.ReplaceAllLiteralString(s, "[token]") }
+func Scrub(s string) string { return token().ReplaceAllLiteralString(s, "[token]") }
 
 // field is one name, in the journal's spelling, with its value.
 type field struct{ name, value string }
@@ -99,7 +101,7 @@ func usable(name string) bool {
 			return false
 		}
 	}
-	return fieldName.MatchString(name)
+	return fieldName().MatchString(name)
 }
 
 // text gives a value as a person reads it.

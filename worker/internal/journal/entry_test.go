@@ -241,12 +241,12 @@ func FuzzLine(f *testing.F) {
 			t.Errorf("not one JSON line: %q", jsonLine(e))
 		}
 		for name, v := range variables(e) {
-			if !fieldName.MatchString(name) || name == "MESSAGE" || name == "PRIORITY" || len(v) > maxValue {
+			if !fieldName().MatchString(name) || name == "MESSAGE" || name == "PRIORITY" || len(v) > maxValue {
 				t.Errorf("field %q of %d bytes", name, len(v))
 			}
 			line += v
 		}
-		if token.MatchString(line) {
+		if token().MatchString(line) {
 			t.Errorf("a token is left: %q", line)
 		}
 	})

@@ -167,3 +167,64 @@ func status(address netip.AddrPort, path, key string) (int, error) {
 	resp.Body.Close()
 	return resp.StatusCode, nil
 }
+
+// openDoors opens what no box may reach: the server's socket, a port of the
+// loopback, and one of an interface.
+func (o *outside) openDoors() (err error) {
+	open := func(network, address string) *door {
+		d, failed := openDoor(network, address)
+		if failed != nil {
+			err = errors.Join(err, failed)
+			return nil
+		}
+		o.later(func() { d.listener.Close() })
+		return d
+	}
+	if o.socket = open("unix", o.ServerSocket); o.socket == nil {
+		return err
+	}
+	if o.loopback = open("tcp", "127.0.0.1:0"); o.loopback == nil {
+		return err
+	}
+	o.LoopbackPort = o.loopback.listener.Addr().(*net.TCPAddr).Port
+	for _, address := range append(interfaceAddresses(), "127.0.0.2") {
+		// Where there is no interface, another address of the loopback is as
+		// much the host's as one.
+		err = nil
+		if o.nearby = open("tcp", net.JoinHostPort(address, "0")); o.nearby != nil {
+			o.HostAddress = o.nearby.listener.Addr().String()
+			break
+		}
+	}
+	return err
+}
+
+// interfaceAddresses are this machine's own, beyond the loopback's.
+func interfaceAddresses() []string {
+	addresses, _ := net.InterfaceAddrs()
+	var all []string
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			all = append(all, n.IP.String())
+		}
+	}
+	return all
+}
+
+func (o *outside) startServers() (err error) {
+	o.provider.key, o.provider.ok = o.key, o.UpstreamOK
+	if o.server.address, err = serve(&o.server.Server, &o.server); err != nil {
+		return err
+	}
+	o.later(func() { o.server.Close() })
+	if o.provider.address, err = serve(&o.provider.Server, &o.provider); err != nil {
+		return err
+	}
+	o.later(func() { o.provider.Close() })
+	// In a box with a network of its own the harness gate has the server's own
+	// port, so that the same URL serves inside and outside. In one without, the
+	// server itself would answer there.
+	o.HarnessPort = int(o.server.address.Port())
+	o.InternalRoute, o.OtherRoute = "/api/internal/agents", "/api/bots"
+	return nil
+}

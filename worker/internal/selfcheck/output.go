@@ -32,13 +32,19 @@ const (
 )
 
 // readTable asks boxprobe, outside every box, which checks a profile has.
-func readTable(s *box.Spawner, probe *os.File, profile string) ([]row, error) {
+func readTable(s *box.Spawner, probe box.Program, profile string) ([]row, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, reason.New(reason.System, "ask boxprobe for its table: %w", err)
 	}
 	defer r.Close()
-	child, err := s.Beside(probe, []string{"boxprobe", "--list"}, []string{}, nil, w)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		w.Close()
+		return nil, reason.New(reason.System, "ask boxprobe for its table: %w", err)
+	}
+	defer null.Close()
+	child, err := s.Beside(probe.File, []string{"boxprobe", "--list"}, []string{}, null, w)
 	w.Close()
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -42,21 +43,19 @@ type outside struct {
 	undo []func() // in the order in which it was done
 }
 
-// layOut makes everything, as the user that runs the box. It leaves nothing
-// on an error.
-func layOut(s *box.Spawner, probe *os.File) (*outside, error) {
+// layOut makes everything, as the user that runs the box. Whoever calls it
+// calls remove too, also after an error.
+func (o *outside) layOut(s *box.Spawner, probe box.Program) error {
 	sweep()
-	o := &outside{}
 	for _, step := range []func() error{
 		o.makeFiles, o.makeCanaryFiles, o.makeKey, o.openDoors, o.startServers,
 		o.lookAround, func() error { return o.startCanary(s, probe) },
 	} {
 		if err := step(); err != nil {
-			o.remove()
-			return nil, reason.New(reason.System, "lay out the self-check: %w", err)
+			return reason.New(reason.System, "lay out the self-check: %w", err)
 		}
 	}
-	return o, nil
+	return nil
 }
 
 // remove takes everything away again, in reverse order.
@@ -175,67 +174,6 @@ func (o *outside) makeKey() error {
 	return nil
 }
 
-// openDoors opens what no box may reach: the server's socket, a port of the
-// loopback, and one of an interface.
-func (o *outside) openDoors() (err error) {
-	open := func(network, address string) *door {
-		d, failed := openDoor(network, address)
-		if failed != nil {
-			err = errors.Join(err, failed)
-			return nil
-		}
-		o.later(func() { d.listener.Close() })
-		return d
-	}
-	if o.socket = open("unix", o.ServerSocket); o.socket == nil {
-		return err
-	}
-	if o.loopback = open("tcp", "127.0.0.1:0"); o.loopback == nil {
-		return err
-	}
-	o.LoopbackPort = o.loopback.listener.Addr().(*net.TCPAddr).Port
-	for _, address := range append(interfaceAddresses(), "127.0.0.2") {
-		// Where there is no interface, another address of the loopback is as
-		// much the host's as one.
-		err = nil
-		if o.nearby = open("tcp", net.JoinHostPort(address, "0")); o.nearby != nil {
-			o.HostAddress = o.nearby.listener.Addr().String()
-			break
-		}
-	}
-	return err
-}
-
-// interfaceAddresses are this machine's own, beyond the loopback's.
-func interfaceAddresses() []string {
-	addresses, _ := net.InterfaceAddrs()
-	var all []string
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-			all = append(all, n.IP.String())
-		}
-	}
-	return all
-}
-
-func (o *outside) startServers() (err error) {
-	o.provider.key, o.provider.ok = o.key, o.UpstreamOK
-	if o.server.address, err = serve(&o.server.Server, &o.server); err != nil {
-		return err
-	}
-	o.later(func() { o.server.Close() })
-	if o.provider.address, err = serve(&o.provider.Server, &o.provider); err != nil {
-		return err
-	}
-	o.later(func() { o.provider.Close() })
-	// In a box with a network of its own the harness gate has the server's own
-	// port, so that the same URL serves inside and outside. In one without, the
-	// server itself would answer there.
-	o.HarnessPort = int(o.server.address.Port())
-	o.InternalRoute, o.OtherRoute = "/api/internal/agents", "/api/bots"
-	return nil
-}
-
 // lookAround notes what the machine has that a box must not have.
 func (o *outside) lookAround() error {
 	o.Namespaces = map[string]string{}
@@ -273,21 +211,34 @@ func routed(address string) error {
 	return err
 }
 
-// startCanary starts the process that no box may see.
-func (o *outside) startCanary(s *box.Spawner, probe *os.File) error {
-	r, w, err := os.Pipe()
+// startCanary starts the process that no box may see. It repeats what it is
+// told, and it runs for certain when it has: the kernel tells us of an exec
+// before /proc shows the new command line.
+func (o *outside) startCanary(s *box.Spawner, probe box.Program) error {
+	itsIn, in, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	o.later(func() { w.Close() })
-	o.canary, err = s.Beside(probe, []string{"boxprobe", "canary", o.Marker}, []string{"CANARY=" + o.Marker}, r, nil)
+	defer itsIn.Close()
+	o.later(func() { in.Close() })
+	out, itsOut, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	o.canary, err = s.Beside(probe.File, []string{"boxprobe", "canary", o.Marker}, []string{"CANARY=" + o.Marker}, itsIn, itsOut)
+	itsOut.Close()
 	if err != nil {
 		return err
 	}
 	o.CanaryPID = o.canary.Pid()
 	o.later(func() { o.canary.Kill(); o.canary.Wait() })
-	return nil
+	out.SetReadDeadline(time.Now().Add(patience))
+	if _, err := in.WriteString(greeting); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(out, make([]byte, len(greeting)))
+	return err
 }
 
 // write puts the fixture where the box finds it, when all of it is known.

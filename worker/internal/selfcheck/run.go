@@ -37,11 +37,11 @@ const within = 30 * time.Second
 // probePath is where boxprobe stands in the self-check's box.
 const probePath = "/run/botbox/boxprobe"
 
-// Run does one self-check in a box of its own, beside any other. Its boxes are
-// in none of r's lists and counts. With an error of code usage there are no
-// results; with another one every check is inconclusive, for a check that
-// could not be carried out has failed.
-func Run(r *turn.Runner, probe *os.File, w Wish) (report.Checks, error) {
+// Run does one self-check in a box of its own, beside any other. The box is in
+// none of r's lists and counts. With an error there are no results if the wish
+// or boxprobe's table could not be read; otherwise every check is inconclusive,
+// for a check that could not be carried out has failed.
+func Run(r *turn.Runner, probe box.Program, w Wish) (report.Checks, error) {
 	checks := report.Checks{Profile: w.Profile, At: time.Now()}
 	if w.Profile != seed && w.Profile != full {
 		return checks, reason.New(reason.Usage, "the profile is seed or full, not %q", w.Profile)
@@ -55,11 +55,11 @@ func Run(r *turn.Runner, probe *os.File, w Wish) (report.Checks, error) {
 		return checks, err
 	}
 	checks.Results = judge(rows, nil, "the probe could not be sent into a box", nil)
-	o, err := layOut(r.Spawner, probe)
-	if err != nil {
+	o := &outside{}
+	defer o.remove()
+	if err := o.layOut(r.Spawner, probe); err != nil {
 		return checks, err
 	}
-	defer o.remove()
 	checks.Declared = o.declared(rows, under)
 	v := visit{outside: o, rows: rows, wish: w, under: under, probe: probe}
 	results, err := v.run(r)
@@ -75,7 +75,7 @@ type visit struct {
 	rows  []row
 	wish  Wish
 	under []mutation
-	probe *os.File
+	probe box.Program
 }
 
 // run sends the probe into a box and judges what it reports.
@@ -146,7 +146,7 @@ func (v *visit) spec(file string) spec.Spec {
 
 // change lets boxprobe in, and takes away what the mutations say.
 func (v *visit) change(p *box.Plan) {
-	insert(p, box.Mount{Kind: box.ROBind, Source: v.probe.Name(), File: v.probe, Dest: probePath, Reason: "the self-check's probe"})
+	insert(p, box.Mount{Kind: box.ROBind, Source: v.probe.Name(), Program: &v.probe, Dest: probePath, Reason: "the self-check's probe"})
 	for _, m := range v.under {
 		m.change(v.outside, p)
 	}
@@ -155,48 +155,63 @@ func (v *visit) change(p *box.Plan) {
 // attend runs the box to its end. ended is empty when the probe lived to its
 // last line, and says otherwise why not.
 func (v *visit) attend(r *turn.Runner, t *turn.Turn) (out output, ended string, err error) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Abandon()
-		return out, "", reason.New(reason.System, "make the probe's pipe: %w", err)
-	}
-	defer read.Close()
-	child, err := r.Spawner.Start(t.Kit, [3]*os.File{nil, write, nil}, true)
-	write.Close()
+	said, child, err := v.start(r, t)
 	if err != nil {
 		t.Abandon()
 		return out, "", err
 	}
-	type reading struct {
-		output
-		err error
-	}
-	result := make(chan reading, 1)
-	go func() {
-		out, err := readOutput(read, v.rows)
-		read.Close() // a probe that goes on writing must not hang
-		result <- reading{out, err}
-	}()
 	stopped := v.watch(t)
 	code, err := t.Attend()
 	if err != nil {
 		child.Kill()
 	}
 	child.Wait()
-	got, cut := <-result, <-stopped
+	got, cut := <-said, <-stopped
 	switch {
 	case cut != nil:
-		return got.output, "", cut
+		return out, "", cut
 	case err != nil:
-		return got.output, "", err
+		return out, "", err
 	case got.err != nil:
-		return output{}, got.err.Error(), nil
+		return out, got.err.Error(), nil
 	case got.build == "":
-		return output{}, "the probe did not live to its last line", nil
+		return out, "the probe did not live to its last line", nil
 	case code != 0:
-		return output{}, "the probe ended with an error of its own", nil
+		return out, "the probe ended with an error of its own", nil
 	}
 	return got.output, "", nil
+}
+
+// heard is what was read of the probe.
+type heard struct {
+	output
+	err error
+}
+
+// start starts the box, and reads what the probe says until it ends.
+func (v *visit) start(r *turn.Runner, t *turn.Turn) (<-chan heard, *box.Child, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, nil, reason.New(reason.System, "start the probe: %w", err)
+	}
+	defer null.Close()
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, nil, reason.New(reason.System, "start the probe: %w", err)
+	}
+	child, err := r.Spawner.Start(t.Kit, [3]*os.File{null, to, null}, true)
+	to.Close()
+	if err != nil {
+		from.Close()
+		return nil, nil, err
+	}
+	said := make(chan heard, 1)
+	go func() {
+		out, err := readOutput(from, v.rows)
+		from.Close() // a probe that goes on writing must not hang
+		said <- heard{out, err}
+	}()
+	return said, child, nil
 }
 
 var errStopped = errors.New("the self-check was told to stop")

@@ -228,11 +228,11 @@ func visited(t *testing.T) *evidence {
 		t.Fatal(err)
 	}
 	defer probe.Close()
-	o, err := layOut(box.NewSpawner(), probe)
-	if err != nil {
+	o := &outside{}
+	t.Cleanup(o.remove)
+	if err := o.layOut(box.NewSpawner(), box.Program{File: probe}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(o.remove)
 	e := &evidence{outside: o, dropped: o.names(), grants: []string{granted}}
 	if dead := e.dead(before); len(dead) > 0 {
 		t.Fatalf("before the visit: %v", dead)

@@ -74,7 +74,7 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if s.DataDir != "" && s.DataDir != r.Machine.DataDir {
 		return Answer{}, reason.New(reason.BadSpec, "the spec is not usable: field data_dir: it is not this machine's (OMB_DATA_DIR)")
 	}
-	plan, err := box.NewPlan(s, r.Machine, r.Ports)
+	plan, err := box.NewPlan(s, r.Machine.Again(), r.Ports)
 	if err != nil {
 		return Answer{}, err
 	}
