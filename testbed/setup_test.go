@@ -14,7 +14,7 @@ import (
 func machine(t *testing.T, scripts map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, tool := range []string{"sh", "env", "uname", "sort", "tr", "dirname", "cat", "cmp", "sed", "grep", "head", "install"} {
+	for _, tool := range []string{"sh", "env", "uname", "sort", "tr", "dirname", "cat", "cmp", "sed", "grep", "head", "install", "curl"} {
 		path, err := exec.LookPath(tool)
 		if err != nil {
 			t.Fatal(err)

@@ -99,9 +99,15 @@ func TestMakeFolder(t *testing.T) {
 	os.Mkdir(base+"/foreign", 0o700)
 	os.Chown(base+"/foreign", 1, 1)
 	os.WriteFile(base+"/file", nil, 0o644)
-	for path, good := range map[string]bool{
-		"/a/b/c": true, "/a/b": true, "/loose/x": false, "/link/x": false, "/foreign": false, "/foreign/x": false, "/file": false, "/a/../x": false,
+	// In this order: below a folder that was given away nothing more is made.
+	for _, c := range []struct {
+		path string
+		good bool
+	}{
+		{"/a/b/c", true}, {"/a/b", true}, {"/a/b/d", false}, {"/loose/x", false}, {"/link/x", false},
+		{"/foreign", false}, {"/foreign/x", false}, {"/file", false}, {"/a/../x", false},
 	} {
+		path, good := c.path, c.good
 		err := MakeFolder(Folder{Path: base + path, UID: id.UID, GID: id.GID, Mode: 0o2750})
 		if (err == nil) != good {
 			t.Errorf("%s: %v", path, err)
