@@ -7,8 +7,9 @@ BUILD ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo dev)
 GOBUILD = go build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/openmausbot/botbox/shared/wire.Build=$(BUILD)'
 ARGS ?=
 
-# Tests of the supervisor, and those that become another user, need root.
-ROOT = $(if $(filter 0,$(shell id -u)),,sudo -nE env "PATH=$$PATH")
+# Tests of the supervisor, and those that become another user, need root. Its
+# HOME is its own, so that no file of root's gets into the caller's caches.
+ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN")
 
 .PHONY: build run test check bench fuzz setup-run setup-test clean
 

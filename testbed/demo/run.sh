@@ -39,6 +39,13 @@ mkdir -m 700 "$scratch/work" "$scratch/run" "$scratch/state" "$scratch/home"
 chmod 755 "$scratch"
 [ "$(id -u)" -ne 0 ] || chown "$user" "$scratch/work" "$scratch/run" "$scratch/state" "$scratch/home"
 
+# A checkout in /root is closed to the user: take the programs along.
+if ! as_user test -x "$bin/botbox"; then
+	mkdir -m 755 "$scratch/bin"
+	cp "$bin"/* "$scratch/bin/"
+	bin=$scratch/bin
+fi
+
 if [ $# -gt 0 ]; then
 	# Where the user cannot write there is no work folder: use an empty one.
 	case " $* " in

@@ -194,11 +194,17 @@ func receive(conn *net.UnixConn, packet []byte) (int, []*os.File, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	files, err := parseRights(rights[:nr])
+	files, err := unpack(rights[:nr], flags)
+	return n, files, err
+}
+
+// unpack takes the files out of a packet's control message.
+func unpack(rights []byte, flags int) ([]*os.File, error) {
+	files, err := parseRights(rights)
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		err = errors.New("it is longer than a packet; send it as a memfd")
 	}
-	return n, files, err
+	return files, err
 }
 
 func parseRights(b []byte) (files []*os.File, err error) {
