@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/shared/seccomp"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 // These tests run the real probe in a real box over a real fixture, once with
@@ -146,17 +148,17 @@ func (o *outside) runBox(t *testing.T, probe, mutation string) map[string]line {
 
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
-		needed(t, "%v", err)
+		rig.Missing(t, "%v", err)
 	}
 	cmd := exec.Command(bwrap)
 	cmd.Env = []string{"OMB_CLOUD_ROLE=home", "BOX_TOKEN=x", "CANARY_NAME=x"}
 	argv, files := o.argv(t, mutation)
 	argv = append(argv, "--ro-bind", dir, "/probe", "--ro-bind", filepath.Dir(probe), "/bin-probe", "--remount-ro", "/dev", "--remount-ro", "/",
 		"--", "/probe/entry", mutation, "/bin-probe/boxprobe", "--profile", "full", "/probe/fixture.json")
-	cmd.Args, cmd.ExtraFiles, cmd.SysProcAttr = append([]string{bwrap}, argv...), files, boxUser(t)
+	cmd.Args, cmd.ExtraFiles, cmd.SysProcAttr = append([]string{bwrap}, argv...), files, rig.Ordinary(t)
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "bwrap:") {
-		needed(t, "no box here: %s", out)
+		rig.Missing(t, "no box here: %s", out)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -242,7 +244,7 @@ func (o *outside) files(t *testing.T, mutation string, argv *[]string) []*os.Fil
 	t.Helper()
 	arch, err := seccomp.Native()
 	if err != nil {
-		needed(t, "%v", err)
+		rig.Missing(t, "%v", err)
 	}
 	filter := filepath.Join(openDir(t), "filter")
 	write(t, filter, string(seccomp.Assemble(seccomp.Engine, arch)))

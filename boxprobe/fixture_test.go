@@ -5,12 +5,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 const (
@@ -55,7 +55,7 @@ func layOut(t *testing.T) *outside {
 	o.split(testKey)
 	o.listen(t)
 	o.startCanary(t)
-	o.giveTo(t, boxUser(t))
+	o.giveTo(t, rig.Ordinary(t))
 	return o
 }
 
@@ -112,7 +112,7 @@ func (o *outside) startCanary(t *testing.T) {
 	t.Helper()
 	o.canary = exec.Command("/bin/sh", "-c", "read wait; : "+o.Marker)
 	o.canary.Env = []string{"CANARY=" + o.Marker}
-	o.canary.SysProcAttr = boxUser(t)
+	o.canary.SysProcAttr = rig.Ordinary(t)
 	stdin, err := o.canary.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -160,28 +160,4 @@ func write(t *testing.T, path, content string) {
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// boxUser makes root's test run the box as maus: a box never runs as root.
-func boxUser(t *testing.T) *syscall.SysProcAttr {
-	t.Helper()
-	if os.Getuid() != 0 {
-		return nil
-	}
-	maus, err := user.Lookup("maus")
-	if err != nil {
-		needed(t, "%v", err)
-	}
-	uid, _ := strconv.Atoi(maus.Uid)
-	gid, _ := strconv.Atoi(maus.Gid)
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-}
-
-// needed skips a test that cannot run here, except where skipping is failing.
-func needed(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("BOTBOX_MUST_RUN") == "1" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }

@@ -30,7 +30,7 @@ func installClaude(t *testing.T) (dir, bin string) {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		rig.Missing(t, "Claude Code cannot be installed: "+err.Error())
+		rig.Missing(t, "Claude Code cannot be installed: %v", err)
 	}
 	bin = strings.TrimSpace(string(out))
 	dir, _, _ = strings.Cut(bin, "/node_modules/")

@@ -26,6 +26,7 @@ type place struct {
 	bin, top               string
 	home, work, run, state string
 	env                    []string
+	leased                 []int // files of the last lease
 }
 
 func newPlace(t *testing.T) *place {

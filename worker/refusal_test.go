@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -239,8 +241,8 @@ func (p *place) lease(packet []byte, files ...int) map[string]any {
 	if _, _, err := conn.WriteMsgUnix(packet, rights, nil); err != nil {
 		p.t.Fatal(err)
 	}
-	answer := make([]byte, 1<<20)
-	n, err := conn.Read(answer)
+	answer, oob := make([]byte, 1<<20), make([]byte, 4096)
+	n, noob, _, _, err := conn.ReadMsgUnix(answer, oob)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -248,7 +250,82 @@ func (p *place) lease(packet []byte, files ...int) map[string]any {
 	if err := json.Unmarshal(answer[:n], &m); err != nil {
 		p.t.Fatalf("%v: %s", err, answer[:n])
 	}
+	p.leased = nil
+	messages, _ := unix.ParseSocketControlMessage(oob[:noob])
+	for _, message := range messages {
+		fds, _ := unix.ParseUnixRights(&message)
+		p.leased = append(p.leased, fds...)
+	}
+	p.t.Cleanup(func() {
+		for _, fd := range p.leased {
+			unix.Close(fd)
+		}
+	})
 	return m
+}
+
+// A lease holder need not become a box. Whatever it sends instead of boxentry's
+// donation, its own box is refused and nobody else notices.
+func TestAHostileLeaseHolder(t *testing.T) {
+	p := newPlace(t)
+	p.serve()
+	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	file, err := stranger.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	other := int(file.Fd())
+	eight := []int{other, other, other, other, other, other, other, other}
+	for name, c := range map[string]struct {
+		packet string
+		files  []int
+	}{
+		"junk":              {"hello", nil},
+		"nothing":           {"", nil},
+		"no listener":       {"donate 1 rig 0", nil},
+		"too few":           {"donate 1 rig 3", eight[:1]},
+		"too many":          {"donate 1 rig 8", eight},
+		"of another port":   {"donate 1 rig 3", eight[:3]},
+		"no listeners":      {"donate 1 rig 3", []int{0, 0, 0}},
+		"of another build":  {"donate 1 other 3", eight[:3]},
+		"a packet too long": {strings.Repeat("x", 4096), nil},
+	} {
+		m := p.lease([]byte(`{"argv":["true"],"cwd":"` + p.work + `"}`))
+		argv, _ := m["argv"].([]any)
+		socket := -1
+		for _, word := range argv {
+			fmt.Sscanf(word.(string), "socket=%d", &socket)
+		}
+		if socket < 16 || socket-16 >= len(p.leased) {
+			t.Fatalf("%s: no kit in %v", name, m)
+		}
+		if err := unix.Sendmsg(p.leased[socket-16], []byte(c.packet), rightsOf(c.files), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range p.leased {
+			unix.Close(fd)
+		}
+		p.leased = nil
+	}
+	if out := rig.Run(t, p.botbox(nil, "run", "--", "echo", "ran")); out.Stdout != "ran\n" {
+		t.Errorf("another box: %+v", out)
+	}
+	rig.Eventually(t, 5*time.Second, "only one box was ever let go", func() bool {
+		report := rig.Run(t, p.botbox(nil, "report", "--json")).Stdout
+		return strings.Contains(report, `"boxed":1,"refused":9`)
+	})
+}
+
+func rightsOf(files []int) []byte {
+	if len(files) == 0 {
+		return nil
+	}
+	return unix.UnixRights(files...)
 }
 
 func TestMalformedSpecsOverTheSocket(t *testing.T) {

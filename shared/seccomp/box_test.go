@@ -8,15 +8,15 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 // proberEnv makes the test binary the prober that runs in the box.
@@ -74,7 +74,7 @@ func TestFilterInARealBox(t *testing.T) {
 	self := copyTo(t, "prober", selfBytes(t))
 	arch, err := Native()
 	if err != nil {
-		needed(t, "%v", err)
+		rig.Missing(t, "%v", err)
 	}
 	for _, box := range []struct {
 		name   string
@@ -177,7 +177,7 @@ func inBox(t *testing.T, filter []byte, program string) (string, error) {
 	t.Helper()
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
-		needed(t, "%v", err)
+		rig.Missing(t, "%v", err)
 	}
 	argv := []string{"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all",
 		"--die-with-parent", "--setenv", proberEnv, "1"}
@@ -188,10 +188,10 @@ func inBox(t *testing.T, filter []byte, program string) (string, error) {
 	}
 	cmd.Args = append(append([]string{bwrap}, argv...), "--", program)
 	cmd.Env = []string{}
-	cmd.SysProcAttr = asBoxUser(t)
+	cmd.SysProcAttr = rig.Ordinary(t)
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "bwrap:") {
-		needed(t, "no box here: %s", out)
+		rig.Missing(t, "no box here: %s", out)
 	}
 	return string(out), err
 }
@@ -211,19 +211,4 @@ func memfd(t *testing.T, content []byte) *os.File {
 		t.Fatal(err)
 	}
 	return file
-}
-
-// asBoxUser makes root's test run the box as maus: a box never runs as root.
-func asBoxUser(t *testing.T) *syscall.SysProcAttr {
-	t.Helper()
-	if os.Getuid() != 0 {
-		return nil
-	}
-	maus, err := user.Lookup("maus")
-	if err != nil {
-		needed(t, "%v", err)
-	}
-	uid, _ := strconv.Atoi(maus.Uid)
-	gid, _ := strconv.Atoi(maus.Gid)
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 }

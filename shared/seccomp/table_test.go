@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 func TestTableIsTheAgreedSet(t *testing.T) {
@@ -77,13 +79,13 @@ func TestUnknownCPUOrKindPanics(t *testing.T) {
 func TestNumbersAreTheKernels(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").Output()
 	if err != nil {
-		needed(t, "go list: %v", err)
+		rig.Missing(t, "go list: %v", err)
 	}
 	dir := filepath.Join(string(bytes.TrimSpace(out)), "unix")
 	for _, arch := range arches {
 		text, err := os.ReadFile(filepath.Join(dir, "zsysnum_linux_"+string(arch)+".go"))
 		if err != nil {
-			needed(t, "read the numbers: %v", err)
+			rig.Missing(t, "read the numbers: %v", err)
 		}
 		for _, row := range table {
 			want := None
@@ -96,13 +98,4 @@ func TestNumbersAreTheKernels(t *testing.T) {
 			}
 		}
 	}
-}
-
-// needed skips a test that cannot run here, except where skipping is failing.
-func needed(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("BOTBOX_MUST_RUN") == "1" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }

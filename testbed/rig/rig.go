@@ -91,12 +91,12 @@ func Compile(to, pkg, build string) error {
 
 // Missing ends a test that cannot run here: a skip on a developer's machine, a
 // failure where everything must be there.
-func Missing(t testing.TB, what string) {
+func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("BOTBOX_MUST_RUN") == "1" {
-		t.Fatalf("this must run here: %s", what)
+		t.Fatalf("this must run here: "+format, args...)
 	}
-	t.Skip(what)
+	t.Skipf(format, args...)
 }
 
 // Account is the ordinary user that boxes of a test run as.
@@ -168,14 +168,23 @@ func Command(t testing.TB, dir string, env []string, argv ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = dir, env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = Ordinary(t)
+	return cmd
+}
+
+// Ordinary makes a command of root's the account's, for a box is never root's.
+// It sets no parent-death signal: that fires when the thread that forked ends,
+// and tests that enter a namespace end threads.
+func Ordinary(t testing.TB) *syscall.SysProcAttr {
+	t.Helper()
+	attr := &syscall.SysProcAttr{}
 	if os.Geteuid() == 0 {
 		u := Account(t)
 		uid, _ := strconv.Atoi(u.Uid)
 		gid, _ := strconv.Atoi(u.Gid)
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	}
-	return cmd
+	return attr
 }
 
 // Output is how a command ended.

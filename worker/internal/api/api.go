@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sort"
 	"syscall"
@@ -30,18 +29,9 @@ type Server struct {
 	Check  func() (report.Checks, error) // runs the self-check
 }
 
-// Listen makes the socket in the run folder, which must be the worker's own.
+// Listen makes the socket in the run folder.
 func Listen(runDir string) (*net.UnixListener, error) {
-	path := filepath.Join(runDir, SocketName)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, reason.New(reason.System, "listen on %s: %w", path, err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, reason.New(reason.System, "close %s to others: %w", path, err)
-	}
-	return l, nil
+	return lease.ListenAt("unix", filepath.Join(runDir, SocketName))
 }
 
 // Serve answers until ctx is done.

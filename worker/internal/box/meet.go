@@ -22,20 +22,20 @@ type Live struct {
 	exit chan int // bubblewrap's own word on how it ended; closed without one
 }
 
-// Meet waits until boxentry has donated its listeners. It takes the kit over:
-// on an error nothing of it is left open.
-func (k *Kit) Meet(within time.Duration) (*Live, error) {
+// Meet waits until boxentry has donated a listener for each of the ports. It
+// takes the kit over: on an error nothing of it is left open.
+func (k *Kit) Meet(ports []int, within time.Duration) (*Live, error) {
 	l := &Live{kit: k, exit: make(chan int, 1)}
 	child := make(chan int, 1)
 	go readStatus(k.status, child, l.exit)
-	if err := l.meet(child, within); err != nil {
+	if err := l.meet(child, ports, within); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *Live) meet(child <-chan int, within time.Duration) error {
+func (l *Live) meet(child <-chan int, ports []int, within time.Duration) error {
 	l.kit.entry.SetReadDeadline(time.Now().Add(within))
 	packet := make([]byte, 256)
 	rights := make([]byte, unix.CmsgSpace(4*wire.MaxDonated)+unix.CmsgSpace(unix.SizeofUcred))
@@ -58,7 +58,7 @@ func (l *Live) meet(child <-chan int, within time.Duration) error {
 	case flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 || sender == nil:
 		return reason.New(reason.BoxFailed, "what the box sent first is malformed")
 	}
-	if err := l.admit(string(packet[:n]), files); err != nil {
+	if err := l.admit(string(packet[:n]), files, ports); err != nil {
 		return err
 	}
 	return l.identify(sender, child)
@@ -84,8 +84,10 @@ func readRights(b []byte) (files []*os.File, sender *unix.Ucred) {
 	return files, sender
 }
 
-// admit checks the donation and takes the listeners over.
-func (l *Live) admit(packet string, files []*os.File) error {
+// admit checks the donation and takes the listeners over. Whoever holds a lease
+// can send what he likes: a listener is one only if the kernel says so, and
+// only on the very port that was asked for.
+func (l *Live) admit(packet string, files []*os.File, ports []int) error {
 	d, err := wire.ParseDonation(packet)
 	if err != nil {
 		return reason.New(reason.BoxFailed, "%w", err)
@@ -93,10 +95,10 @@ func (l *Live) admit(packet string, files []*os.File) error {
 	if d.Build != wire.Build {
 		return reason.New(reason.VersionSkew, "boxentry is of build %s, this is %s", d.Build, wire.Build)
 	}
-	if d.Listeners != len(files) {
+	if d.Listeners != len(files) || len(files) != len(ports) {
 		return reason.New(reason.BoxFailed, "%w", wire.ErrDonation)
 	}
-	for _, f := range files {
+	for i, f := range files {
 		if v, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || v != 1 {
 			return reason.New(reason.BoxFailed, "the box donated something that is no listener")
 		}
@@ -105,6 +107,10 @@ func (l *Live) admit(packet string, files []*os.File) error {
 			return reason.New(reason.System, "take a donated listener: %w", err)
 		}
 		l.Listeners = append(l.Listeners, listener)
+		at, _ := listener.Addr().(*net.TCPAddr)
+		if at == nil || at.Port != ports[i] || !at.IP.IsLoopback() {
+			return reason.New(reason.BoxFailed, "the box donated a listener of another port")
+		}
 	}
 	return nil
 }

@@ -18,6 +18,12 @@ import (
 func openSources(p *Plan) (map[string]*os.File, error) {
 	files := map[string]*os.File{}
 	for _, m := range p.Mounts {
+		if m.Kind == Tmpfs {
+			if err := p.checkMask(m, files); err != nil {
+				closeAll(files)
+				return nil, err
+			}
+		}
 		if m.Kind != Bind && m.Kind != ROBind {
 			continue
 		}
@@ -56,6 +62,27 @@ func openSource(m Mount) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// checkMask looks at the one mount that lies in a folder which the box can
+// write: the data folder's mask. Its mount point must be there, or bubblewrap
+// would make it in the user's tree, and no link may be on the way to it.
+func (p *Plan) checkMask(m Mount, files map[string]*os.File) error {
+	above := p.above(m.Dest)
+	if above == nil || above.Kind != Bind {
+		return nil
+	}
+	rel, err := filepath.Rel(above.Dest, m.Dest)
+	if err != nil {
+		return reason.New(reason.Internal, "%s is not below %s", m.Dest, above.Dest)
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	fd, err := unix.Openat2(int(files[above.Dest].Fd()), rel, &how)
+	if err != nil {
+		return reason.New(reason.PathRefused, "%s cannot be hidden in %s: %w", m.Dest, above.Source, err).
+			WithHint("make the folder %s in it", rel)
+	}
+	return unix.Close(fd)
 }
 
 func openat2(path string, flags, resolve uint64) (int, error) {

@@ -32,7 +32,8 @@ type Resolver interface {
 // public host on any port but 25.
 type Dialer struct {
 	Resolver    Resolver           // nil is Go's own
-	AllowHosts  []hostport.Pattern // nil is any host; empty but not nil is none
+	AllowHosts  []hostport.Pattern // the machine's: nil is any host; empty but not nil is none
+	BoxHosts    []hostport.Pattern // the box's own, which can only narrow the machine's
 	AllowPorts  []uint16           // nil is any port that RefusePorts does not name
 	RefusePorts []uint16           // nil is port 25, for mail abuse
 	// Except names addresses that are let through although the address
@@ -68,7 +69,7 @@ func (d *Dialer) permitted(h hostport.Host) *Refusal {
 	if h.Port == 0 || slices.Contains(refuse, h.Port) || d.AllowPorts != nil && !slices.Contains(d.AllowPorts, h.Port) {
 		return Denied("port", "this port is closed to boxes", "Use another port, or change the gate's port setting.")
 	}
-	if d.AllowHosts != nil && !slices.ContainsFunc(d.AllowHosts, func(p hostport.Pattern) bool { return p.Match(h) }) {
+	if !listed(d.AllowHosts, h) || !listed(d.BoxHosts, h) {
 		return Denied("not-allowed", "the host is not on this box's allow list", "Ask whoever started the box to allow the host.")
 	}
 	if h.Name == "" {
@@ -82,6 +83,11 @@ func (d *Dialer) permitted(h hostport.Host) *Refusal {
 		return loopback("name")
 	}
 	return Denied("name", why, hintPolicy)
+}
+
+// listed tells whether a list lets h through.
+func listed(allow []hostport.Pattern, h hostport.Host) bool {
+	return allow == nil || slices.ContainsFunc(allow, func(p hostport.Pattern) bool { return p.Match(h) })
 }
 
 // failed turns a dialling error into what the box may know of it. A literal

@@ -42,10 +42,14 @@ func refusal(err error) reply {
 	return reply{Error: &f}
 }
 
-// Listen makes the socket in the run folder, which must be the worker's own.
+// Listen makes the lease socket in the run folder.
 func Listen(runDir string) (*net.UnixListener, error) {
-	path := filepath.Join(runDir, SocketName)
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	return ListenAt("unixpacket", filepath.Join(runDir, SocketName))
+}
+
+// ListenAt makes a socket of the worker's, which its own user alone can reach.
+func ListenAt(kind, path string) (*net.UnixListener, error) {
+	l, err := net.ListenUnix(kind, &net.UnixAddr{Name: path, Net: kind})
 	if err != nil {
 		return nil, reason.New(reason.System, "listen on %s: %w", path, err)
 	}

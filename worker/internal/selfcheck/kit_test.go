@@ -3,7 +3,6 @@ package selfcheck
 import (
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -70,30 +69,6 @@ func botbox(t *testing.T, dir string, who *syscall.SysProcAttr, words ...string)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent"}
 	cmd.SysProcAttr = who
 	return cmd
-}
-
-// ordinary is the user maus, when we are root; nobody else need change.
-func ordinary(t *testing.T) *syscall.SysProcAttr {
-	t.Helper()
-	if os.Getuid() != 0 {
-		return nil
-	}
-	maus, err := user.Lookup("maus")
-	if err != nil {
-		needed(t, "%v", err)
-	}
-	uid, _ := strconv.Atoi(maus.Uid)
-	gid, _ := strconv.Atoi(maus.Gid)
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-}
-
-// needed skips a test that cannot run here, except where skipping is failing.
-func needed(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("BOTBOX_MUST_RUN") == "1" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // litter lists the self-check's folders that are there now.

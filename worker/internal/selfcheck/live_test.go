@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/worker/internal/report"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 // These tests run the built programs: real boxes, by an ordinary user.
@@ -52,7 +54,7 @@ func checked(t *testing.T, dir string, who *syscall.SysProcAttr, words ...string
 	}
 	text := said.String()
 	if strings.Contains(text, "refused") || strings.Contains(text, "no-bwrap") || strings.Contains(text, "proc-masked") {
-		needed(t, "no box here: %s", text)
+		rig.Missing(t, "no box here: %s", text)
 	}
 	return report.Report{Warnings: []string{text}}, code
 }
@@ -77,7 +79,7 @@ func leavesNothing(t *testing.T, before map[string]bool) {
 }
 
 func TestEveryCheckPasses(t *testing.T) {
-	for name, who := range map[string]*syscall.SysProcAttr{"as the caller": nil, "as an ordinary user": ordinary(t)} {
+	for name, who := range map[string]*syscall.SysProcAttr{"as the caller": nil, "as an ordinary user": rig.Ordinary(t)} {
 		for profile, least := range map[string]int{"seed": 29, "full": 40} {
 			t.Run(name+" "+profile, func(t *testing.T) {
 				r, code := checked(t, built(t), who, "--profile", profile)
@@ -109,7 +111,7 @@ func TestEveryMutationFailsItsChecksAndNoOther(t *testing.T) {
 }
 
 func underMutation(t *testing.T, list, profile string) {
-	r, code := checked(t, built(t), ordinary(t), "--mutate", list, "--profile", profile)
+	r, code := checked(t, built(t), rig.Ordinary(t), "--mutate", list, "--profile", profile)
 	failed := slices.Sorted(slices.Values(r.Failed))
 	if code != 1 || len(failed) == 0 || !slices.Equal(failed, r.Declared) {
 		t.Errorf("exit %d, failed %v, declared %v %v", code, failed, r.Declared, r.Warnings)
@@ -148,7 +150,7 @@ func shownNowhere(t *testing.T) func(id string) bool {
 // must be found out all the same.
 func TestHiddenProcessesAreNotAbsent(t *testing.T) {
 	if os.Getuid() != 0 {
-		needed(t, "only root mounts a /proc in a namespace of its own")
+		rig.Missing(t, "only root mounts a /proc in a namespace of its own")
 	}
 	for mutation, want := range map[string]string{"": "", "share-pid": "P1 P2 P3 P4"} {
 		script := "mount -o remount,hidepid=invisible /proc && exec " + filepath.Join(built(t), "botbox") + " check --json --mutate '" + mutation + "'"
@@ -157,7 +159,7 @@ func TestHiddenProcessesAreNotAbsent(t *testing.T) {
 		cmd.Stderr = &said
 		out, err := cmd.Output()
 		if len(out) == 0 {
-			needed(t, "%v: %s", err, said.String())
+			rig.Missing(t, "%v: %s", err, said.String())
 		}
 		var r report.Report
 		if err := json.Unmarshal(out, &r); err != nil || strings.Join(r.Failed, " ") != want {
@@ -183,7 +185,7 @@ func TestProbeThatDoesNotComeBack(t *testing.T) {
 		"killed": 29, "no-last-line": 29, "miscounts": 29, "fails": 29, "goes-on": 29, "floods": 29, "short": 28,
 	} {
 		t.Run(behaviour, func(t *testing.T) {
-			r, code := checked(t, withProbe(t, behaviour), ordinary(t))
+			r, code := checked(t, withProbe(t, behaviour), rig.Ordinary(t))
 			if code != 1 || len(r.Results) != 29 || len(r.Failed) != failed {
 				t.Errorf("exit %d, failed %v of %d %v", code, r.Failed, len(r.Results), r.Warnings)
 			}
@@ -195,7 +197,7 @@ func TestProbeThatDoesNotComeBack(t *testing.T) {
 		})
 	}
 	t.Run("other-build", func(t *testing.T) {
-		r, code := checked(t, withProbe(t, "other-build"), ordinary(t))
+		r, code := checked(t, withProbe(t, "other-build"), rig.Ordinary(t))
 		if code != 100 || !strings.Contains(strings.Join(r.Warnings, ""), "version-skew") {
 			t.Errorf("exit %d, %q", code, r.Warnings)
 		}
@@ -229,7 +231,7 @@ func withProbe(t *testing.T, behaviour string) string {
 
 func TestSignalEndsItAndLeavesNothing(t *testing.T) {
 	before := litter(t)
-	cmd := botbox(t, withProbe(t, "hangs"), ordinary(t), "check")
+	cmd := botbox(t, withProbe(t, "hangs"), rig.Ordinary(t), "check")
 	var said strings.Builder
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
@@ -248,7 +250,7 @@ func TestSignalEndsItAndLeavesNothing(t *testing.T) {
 		if time.Now().After(deadline) {
 			cmd.Process.Kill()
 			cmd.Wait()
-			needed(t, "the probe never came into a box: %s", said.String())
+			rig.Missing(t, "the probe never came into a box: %s", said.String())
 		}
 	}
 	cmd.Process.Signal(syscall.SIGTERM)

@@ -172,6 +172,11 @@ func (s *Spec) check() error {
 	if err := s.checkChoices(); err != nil {
 		return err
 	}
+	for _, k := range s.Broker.Keys {
+		if !strings.HasPrefix(k.Secret, "ref:") || k.Env == "" || k.Provider == "" {
+			return bad("field broker.keys: a key needs env, provider and secret (ref:NAME)")
+		}
+	}
 	if s.LocalVM {
 		return reason.New(reason.LocalVM, "this turn works in a Local VM, which is reached through the container runtime's socket")
 	}

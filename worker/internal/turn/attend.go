@@ -16,10 +16,9 @@ import (
 // ran.
 func (t *Turn) Attend() (int, error) {
 	defer t.finish()
-	live, err := t.Kit.Meet(meetWithin)
+	live, err := t.Kit.Meet(t.Plan.Listen, meetWithin)
 	if err != nil {
-		t.err = t.runner.refuse(t.Spec, err)
-		return 0, t.err
+		return 0, t.runner.refuse(t.Spec, err)
 	}
 	defer live.Close()
 	serving := t.attach(live.Listeners)
@@ -28,8 +27,7 @@ func (t *Turn) Attend() (int, error) {
 	// what is still to be tidied up.
 	defer t.runner.Broker.Revoke(t.ID)
 	if err := live.Go(); err != nil {
-		t.err = t.runner.refuse(t.Spec, err)
-		return 0, t.err
+		return 0, t.runner.refuse(t.Spec, err)
 	}
 	t.live = live
 	close(t.ready)
@@ -37,9 +35,9 @@ func (t *Turn) Attend() (int, error) {
 	t.log(journal.BoxStarted, slog.Int("pid", live.Engine.Pid))
 	live.Engine.Wait()
 	t.runner.Broker.Revoke(t.ID)
-	t.code = live.Exit()
-	t.log(journal.BoxEnded, slog.Int("code", t.code), slog.Int64("ms", time.Since(t.Since).Milliseconds()))
-	return t.code, nil
+	code := live.Exit()
+	t.log(journal.BoxEnded, slog.Int("code", code), slog.Int64("ms", time.Since(t.Since).Milliseconds()))
+	return code, nil
 }
 
 // finish forgets the turn, whatever became of it.

@@ -25,13 +25,13 @@ type server interface {
 func (t *Turn) chooseGates() error {
 	dialer := t.runner.Egress
 	if allow := t.Spec.Net.Egress.Allow; allow != nil {
-		dialer.AllowHosts = []hostport.Pattern{} // given and empty lets nothing through
+		dialer.BoxHosts = []hostport.Pattern{} // given and empty lets nothing through
 		for _, text := range *allow {
 			p, err := hostport.ParsePattern(text)
 			if err != nil {
 				return reason.New(reason.BadSpec, "the spec is not usable: field net.egress.allow: %w", err)
 			}
-			dialer.AllowHosts = append(dialer.AllowHosts, p)
+			dialer.BoxHosts = append(dialer.BoxHosts, p)
 		}
 	}
 	upstream := t.Spec.Net.Harness.Upstream

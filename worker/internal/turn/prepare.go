@@ -27,8 +27,6 @@ type Turn struct {
 	live   *box.Live      // set when the engine may run
 	ready  chan struct{}
 	ended  chan struct{}
-	code   int
-	err    error
 }
 
 // Answer is what the asker is told of its box. It holds names only: no value
@@ -150,6 +148,9 @@ func (r *Runner) resolve(s spec.Spec) (map[string]secret.Text, error) {
 		given[name] = text
 	}
 	for _, k := range s.Broker.Keys {
+		if verdict, _ := boxenv.Decide(k.Env, s.Engine, nil); verdict != boxenv.Credential {
+			return nil, reason.New(reason.BadSpec, "the spec is not usable: field broker.keys: %q is no variable of a credential", k.Env)
+		}
 		text, err := r.Secrets(strings.TrimPrefix(k.Secret, "ref:"))
 		if err != nil {
 			return nil, err
