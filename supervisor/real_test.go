@@ -86,7 +86,7 @@ func TestPostureOfSupervisorAndWorker(t *testing.T) {
 		supervisor := statusOf(t, r, "botbox-supervisor\x00")
 		wants(t, "supervisor", supervisor, "Uid:\t0\t0\t0\t0", "CapPrm:\t00000000000000e0", "CapEff:\t00000000000000e0",
 			"CapInh:\t0000000000000000", "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1")
-		worker := statusOf(t, r, "serve\x00--control\x00")
+		worker := statusOf(t, r, "serve\x00--control")
 		maus := rig.Account(t)
 		wants(t, "worker", worker, fmt.Sprintf("Uid:\t%[1]s\t%[1]s\t%[1]s\t%[1]s", maus.Uid), fmt.Sprintf("Gid:\t%[1]s\t%[1]s\t%[1]s\t%[1]s", maus.Gid),
 			"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapInh:\t0000000000000000", "CapBnd:\t0000000000000000",

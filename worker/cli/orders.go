@@ -44,7 +44,7 @@ func (o orders) BoxStart(start wire.StartSpec) (string, error) {
 	case <-t.Ready():
 		return t.ID, nil
 	case err := <-failed:
-		return "", explain(o.w.runner, o.w.runner.Programs.Entry, err)
+		return "", explain(o.w.runner, o.w.runner.Entry, err)
 	}
 }
 

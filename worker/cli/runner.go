@@ -20,10 +20,6 @@ import (
 // newRunner puts together what boxes have in common, for the worker and for a
 // box that stands alone.
 func (c *call) newRunner(entry box.Program, a account, options broker.Options, log *slog.Logger) (*turn.Runner, error) {
-	bwrap, err := box.FindBwrap(os.Getenv("PATH"))
-	if err != nil {
-		return nil, err
-	}
 	brk, err := broker.New(options)
 	if err != nil {
 		return nil, err
@@ -34,15 +30,16 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 	}
 	harness := int(c.settings.Port)
 	return &turn.Runner{
-		Spawner:  box.NewSpawner(),
-		Programs: box.Programs{Bwrap: bwrap, Entry: entry},
-		Machine:  box.LookAt(a.name, a.home, c.settings.dataDir(a.home)),
-		Ports:    turn.DefaultPorts(harness),
-		Broker:   brk,
-		Egress:   egress,
-		Harness:  "tcp:127.0.0.1:" + strconv.Itoa(harness),
-		Secrets:  c.settings.secret,
-		Log:      log,
+		Spawner: box.NewSpawner(),
+		Path:    os.Getenv("PATH"),
+		Entry:   entry,
+		Machine: box.LookAt(a.name, a.home, c.settings.dataDir(a.home)),
+		Ports:   turn.DefaultPorts(harness),
+		Broker:  brk,
+		Egress:  egress,
+		Harness: "tcp:127.0.0.1:" + strconv.Itoa(harness),
+		Secrets: c.settings.secret,
+		Log:     log,
 	}, nil
 }
 

@@ -42,9 +42,10 @@ type worker struct {
 // serveVerb is the worker. Its order is: no root, no keys in sight, a folder of
 // our own, the database, the runner, and only then a socket that takes specs.
 func serveVerb(c *call, args []string) (int, error) {
-	var supervised bool
+	var supervised, quiet bool
 	rest, err := c.parse("serve", args, func(set *flag.FlagSet) {
 		set.BoolVar(&supervised, "control", false, "take orders from botbox-supervisor on descriptors 3 to 6")
+		set.BoolVar(&quiet, "quiet", false, "say warnings only, where stderr is a box's own")
 	})
 	if err == nil {
 		err = noWords(rest)
@@ -59,7 +60,7 @@ func serveVerb(c *call, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	w, err := c.newWorker(a, programs[0], supervised)
+	w, err := c.newWorker(a, programs[0], supervised, quiet)
 	if err != nil {
 		return 0, err
 	}
@@ -68,7 +69,7 @@ func serveVerb(c *call, args []string) (int, error) {
 	return 0, w.serve()
 }
 
-func (c *call) newWorker(a account, entry box.Program, supervised bool) (_ *worker, err error) {
+func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (_ *worker, err error) {
 	w := &worker{call: c, account: a, handover: control.Handover{BootKey: newBootKey(), Drain: c.settings.drain()}}
 	if supervised {
 		if w.channel, w.handover, err = control.Open(); err != nil {
@@ -79,37 +80,50 @@ func (c *call) newWorker(a account, entry box.Program, supervised bool) (_ *work
 	if w.journal, err = journal.Open(c.settings.Log, c.stderr); err != nil {
 		return nil, err
 	}
+	if quiet {
+		w.journal.Hush(c.settings.Log)
+	}
 	w.log = slog.New(w.journal.Handler())
 	for _, dir := range []string{c.settings.runDir(), c.settings.stateDir(w.account.home)} {
 		if err := makeFolder(dir); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.openStore(); err != nil {
+	old, err := w.openStore()
+	if err != nil {
 		return nil, err
 	}
 	w.runner, err = c.newRunner(entry, w.account, broker.Options{BootKey: w.handover.BootKey, Store: w.store, Log: w.brokered}, w.log)
-	if err == nil {
-		w.runner.Count = func(name string) { w.store.Add(name, 1) }
+	if err != nil {
+		return nil, err
 	}
-	return w, err
+	w.runner.Count = func(name string) { w.store.Add(name, 1) }
+	w.dropGrants(old)
+	return w, nil
 }
 
-// openStore opens the database and drops the grants that an earlier worker
-// left: their boxes' listeners died with it.
-func (w *worker) openStore() error {
-	path := filepath.Join(w.call.settings.stateDir(w.account.home), "botbox.db")
-	store, err := broker.OpenStore(path)
-	if err != nil {
-		return err
+// openStore opens the database, and gives the grants that a worker of the same
+// boot left in it.
+func (w *worker) openStore() ([]broker.Record, error) {
+	var err error
+	if w.store, err = broker.OpenStore(filepath.Join(w.call.settings.stateDir(w.account.home), "botbox.db")); err != nil {
+		return nil, err
 	}
-	w.store = store
-	records, dropped, err := store.Recover(w.handover.BootKey)
-	if err == nil && len(records)+dropped > 0 {
-		store.Add("grants_lost", uint64(len(records)+dropped))
-		w.log.Warn("an earlier worker's grants are revoked", slog.Int("grants", len(records)+dropped))
+	old, _, err := w.store.Recover(w.handover.BootKey)
+	return old, err
+}
+
+// dropGrants revokes the grants of a worker that died: the listeners of their
+// boxes died with it, so nobody could use them rightly.
+func (w *worker) dropGrants(old []broker.Record) {
+	if w.runner.Broker.Adopt(old) == 0 {
+		return
 	}
-	return err
+	for _, r := range old {
+		w.runner.Broker.Revoke(r.Box)
+	}
+	w.store.Add("grants_lost", uint64(len(old)))
+	w.log.Warn("the grants of a worker that died are revoked", slog.Int("grants", len(old)))
 }
 
 func (w *worker) close() {

@@ -66,7 +66,11 @@ func startLink(c Config, table *reap.Table, epoch uint32, key [32]byte) (*link, 
 	if err := unix.Pipe2(hand[:], unix.O_CLOEXEC); err != nil {
 		return nil, errors.Join(err, closeAll(to[:], from[:], vault[:]))
 	}
-	pid, err := table.Start(c.Program, []string{"botbox", "serve", "--control"}, &syscall.ProcAttr{
+	argv := []string{"botbox", "serve", "--control"}
+	if c.Mode == Box {
+		argv = append(argv, "--quiet") // its stderr is the command's
+	}
+	pid, err := table.Start(c.Program, argv, &syscall.ProcAttr{
 		Env:   workerEnv(c.Env, c.Account, c.RunDir, c.StateDir),
 		Files: []uintptr{0, 1, 2, uintptr(to[0]), uintptr(from[1]), uintptr(vault[1]), uintptr(hand[0])},
 		Sys:   asAccount(c.Account),

@@ -19,6 +19,7 @@ var engines = []engine{
 	{"gemini", "", "environment"},
 	{"opencode", "OPENCODE_CONFIG_CONTENT", "inline configuration beats the work folder's opencode.json, the environment does not"},
 	{"grok", "", "not measured; the environment serves the programs that it starts"},
+	{"antigravity", "", "it signs in with Google; the environment serves the programs that it starts"},
 	{"none", "", "any other program: the environment as the SDKs read it"},
 }
 
@@ -78,7 +79,12 @@ var launches = []launch{
 	},
 }
 
+// engineNamed finds an engine. An ACP agent that we do not know by name is any
+// other program.
 func engineNamed(name string) (engine, bool) {
+	if strings.HasPrefix(name, "acp:") {
+		name = "none"
+	}
 	for _, e := range engines {
 		if e.name == name {
 			return e, true

@@ -13,7 +13,7 @@ type handler struct {
 	group string // what WithGroup gave, as a prefix of names
 }
 
-func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.log.least }
 
 // Handle queues the record. It never waits and never fails.
 func (h *handler) Handle(_ context.Context, r slog.Record) error {

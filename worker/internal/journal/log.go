@@ -15,6 +15,7 @@ const depth = 1024
 // Log writes entries in the order in which they were queued.
 type Log struct {
 	sink    sink
+	least   slog.Level // what is below is left out
 	entries chan entry
 	dropped atomic.Uint64
 	quit    chan struct{} // closed by Close
@@ -43,6 +44,14 @@ func start(s sink) *Log {
 	l := &Log{sink: s, entries: make(chan entry, depth), quit: make(chan struct{}), done: make(chan struct{})}
 	go l.write()
 	return l
+}
+
+// Hush leaves everything below a warning out, unless the log goes somewhere
+// that was asked for: a box's own words share the stderr that is left.
+func (l *Log) Hush(mode string) {
+	if mode == "auto" && !intoJournal() {
+		l.least = slog.LevelWarn
+	}
 }
 
 // Handler gives the slog.Handler that writes here. Records below Info are

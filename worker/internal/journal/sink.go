@@ -24,8 +24,7 @@ func choose(mode string, stderr io.Writer) (sink, error) {
 	text := lines(stderr, textLine)
 	switch mode {
 	case "auto":
-		// A JOURNAL_STREAM that cannot be read names no stream of ours.
-		if stream, err := journal.StderrIsJournalStream(); err == nil && stream && journal.Enabled() {
+		if intoJournal() {
 			return native(text), nil
 		}
 		return text, nil
@@ -40,6 +39,13 @@ func choose(mode string, stderr io.Writer) (sink, error) {
 		return lines(stderr, jsonLine), nil
 	}
 	return nil, reason.New(reason.BadSetting, "OMB_LOG must be auto, journal, text or json")
+}
+
+// intoJournal tells whether stderr is a stream of the journal's. A
+// JOURNAL_STREAM that cannot be read names no stream of ours.
+func intoJournal() bool {
+	stream, err := journal.StderrIsJournalStream()
+	return err == nil && stream && journal.Enabled()
 }
 
 // native sends to the journal, and what it does not take to otherwise. Send

@@ -112,7 +112,7 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 // runner makes boxes as the worker's own does, of the laid-out machine.
 func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
 	return &turn.Runner{
-		Spawner: r.Spawner, Programs: r.Programs, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
+		Spawner: r.Spawner, Path: r.Path, Entry: r.Entry, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
 		Machine: box.LookAt(r.Machine.User, o.at("home"), o.DataDir),
 		Ports:   ports,
 		Harness: "tcp:" + o.server.address.String(),

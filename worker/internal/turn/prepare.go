@@ -87,7 +87,11 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if way.Change != nil {
 		way.Change(plan)
 	}
-	t.Kit, err = box.Assemble(plan, r.Programs, way.First)
+	bwrap, err := box.FindBwrap(r.Path)
+	if err != nil {
+		return Answer{}, err
+	}
+	t.Kit, err = box.Assemble(plan, box.Programs{Bwrap: bwrap, Entry: r.Entry}, way.First)
 	if err != nil {
 		return Answer{}, err
 	}

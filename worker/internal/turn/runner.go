@@ -33,15 +33,16 @@ const meetWithin = 15 * time.Second
 
 // Runner prepares and attends boxes on one machine.
 type Runner struct {
-	Spawner  *box.Spawner
-	Programs box.Programs
-	Machine  box.Machine
-	Ports    box.Ports
-	Broker   *broker.Broker
-	Egress   gate.Dialer // what all boxes of this machine have in common
-	Harness  string      // the server behind the harness gate, tcp:HOST:PORT or unix:PATH
-	Secrets  func(name string) (secret.Text, error)
-	Log      *slog.Logger
+	Spawner *box.Spawner
+	Path    string      // where bubblewrap is looked for, anew for each box
+	Entry   box.Program // boxentry
+	Machine box.Machine
+	Ports   box.Ports
+	Broker  *broker.Broker
+	Egress  gate.Dialer // what all boxes of this machine have in common
+	Harness string      // the server behind the harness gate, tcp:HOST:PORT or unix:PATH
+	Secrets func(name string) (secret.Text, error)
+	Log     *slog.Logger
 
 	// Count counts what the report shows: "boxed", boxes whose engine ran, and
 	// "refused", specs that got none.
