@@ -12,7 +12,7 @@ import (
 type Decision struct {
 	Seq      uint64 // counts the requests of this gate from 1
 	Box      string
-	Method   string // "connect", "http", "harness"; "" where no request could be read
+	Method   string // "connect", "http", "harness", "socks"; "" where no request could be read
 	Host     string // canonical; "" where none could be read
 	Port     uint16
 	Class    string // the address's or the refusal's
