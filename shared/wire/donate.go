@@ -11,17 +11,17 @@ import (
 //
 //	boxentry                                 worker
 //	listens on the box's ports
-//	donate 1 BUILD N  + N listeners  ──────► checks the build, the sender's pid
+//	donate 2 BUILD N L + N listeners ──────► checks the build, the sender's pid
 //	                                         (SCM_CREDENTIALS) and the listeners,
-//	                                         serves them
-//	execs the engine                 ◄────── go
+//	                                         serves them, sets limits
+//	execs the engine                 ◄────── go FOLDER…, or no CODE TEXT HINT
 //
-// One packet each way. Until "go" the engine has not run a single instruction;
-// an end of file instead of it means that there will be no box.
-const donateVersion = "1"
-
-// Go is the worker's whole answer.
-const Go = "go"
+// One packet each way. L is the version of the kernel's Landlock, 0 for none,
+// and the folders are those that it lets the engine write; without one there
+// is no such wall. Until "go" the engine has not run a single instruction; an
+// end of file instead of it means that there will be no box. The words of the
+// answer end with a NUL each: a path may hold any other byte.
+const donateVersion = "2"
 
 // MaxDonated bounds the listeners of one box.
 const MaxDonated = 8
@@ -30,6 +30,7 @@ const MaxDonated = 8
 type Donation struct {
 	Build     string
 	Listeners int
+	Landlock  int // the kernel's version of it, 0 = none
 }
 
 // ErrDonation is the fault of a packet that boxentry never writes.
@@ -37,19 +38,62 @@ var ErrDonation = errors.New("the box's first packet is malformed")
 
 // String gives the packet.
 func (d Donation) String() string {
-	return strings.Join([]string{"donate", donateVersion, d.Build, strconv.Itoa(d.Listeners)}, " ")
+	return strings.Join([]string{"donate", donateVersion, d.Build, strconv.Itoa(d.Listeners), strconv.Itoa(d.Landlock)}, " ")
 }
 
 // ParseDonation reads a packet. The sender is our own program but runs in the
 // box, so nothing in the packet is believed beyond its form.
 func ParseDonation(packet string) (Donation, error) {
 	words := strings.Split(packet, " ")
-	if len(words) != 4 || words[0] != "donate" || words[1] != donateVersion || words[2] == "" {
+	if len(words) != 5 || words[0] != "donate" || words[1] != donateVersion || words[2] == "" {
 		return Donation{}, ErrDonation
 	}
-	n, err := strconv.Atoi(words[3])
-	if err != nil || n < 0 || n > MaxDonated || strconv.Itoa(n) != words[3] {
+	n, okN := count(words[3], MaxDonated)
+	l, okL := count(words[4], maxLandlock)
+	if !okN || !okL {
 		return Donation{}, ErrDonation
 	}
-	return Donation{Build: words[2], Listeners: n}, nil
+	return Donation{Build: words[2], Listeners: n, Landlock: l}, nil
+}
+
+// maxLandlock is far beyond the versions that there are.
+const maxLandlock = 999
+
+func count(word string, most int) (int, bool) {
+	n, err := strconv.Atoi(word)
+	return n, err == nil && n >= 0 && n <= most && strconv.Itoa(n) == word
+}
+
+// Go is the answer that starts the engine, with the folders that Landlock lets
+// it write.
+func Go(writable []string) string {
+	return strings.Join(append([]string{"go"}, writable...), "\x00") + "\x00"
+}
+
+// No is the answer that says why there is no box.
+func No(r Refusal) string { return "no\x00" + r.Code + "\x00" + r.Text + "\x00" + r.Hint + "\x00" }
+
+// Refusal is the worker's no, in the words of shared/reason.
+type Refusal struct{ Code, Text, Hint string }
+
+func (r Refusal) Error() string { return r.Text }
+
+// ErrNoGo is the fault of an answer that the worker never gives; an empty one
+// is an end of file.
+var ErrNoGo = errors.New("the worker did not say go")
+
+// ParseAnswer reads the worker's answer: the folders of a go, or an error,
+// which is a Refusal for a no.
+func ParseAnswer(packet string) (writable []string, err error) {
+	rest, ended := strings.CutSuffix(packet, "\x00")
+	words := strings.Split(rest, "\x00")
+	switch {
+	case !ended:
+		return nil, ErrNoGo
+	case words[0] == "go":
+		return words[1:], nil
+	case words[0] == "no" && len(words) == 4:
+		return nil, Refusal{words[1], words[2], words[3]}
+	}
+	return nil, ErrNoGo
 }
