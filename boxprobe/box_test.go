@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/openmausbot/botbox/boxprobe/internal/landlock"
 	"github.com/openmausbot/botbox/shared/seccomp"
 
 	"github.com/openmausbot/botbox/testbed/rig"
@@ -29,6 +30,13 @@ func TestEveryMutationFailsItsChecksAndNoOther(t *testing.T) {
 	n4 := "N4 "
 	if o.NoRouteOutside {
 		n4 = ""
+	}
+	s15, s16 := "S15 ", "S16"
+	if o.Landlock < landlock.MinVersion {
+		s15 = ""
+	}
+	if o.Landlock < landlock.WithScope {
+		s16 = ""
 	}
 	for _, m := range []struct{ mutation, fails string }{
 		{"", ""},
@@ -50,7 +58,8 @@ func TestEveryMutationFailsItsChecksAndNoOther(t *testing.T) {
 		{"fd-leak", "P06"},
 		{"keep-caps", "P14"},
 		{"core-on", "P17"},
-		{"no-limits", "L02"},
+		{"no-limits", "L01 L02 L03"},
+		{"no-landlock", strings.TrimSpace(s15 + s16)},
 		{"seccomp-off", "S01 S02 S05 S09 S11 S12 N06 P10"},
 	} {
 		t.Run("mutation="+m.mutation, func(t *testing.T) {
@@ -226,6 +235,7 @@ func (o *outside) argv(t *testing.T, mutation string) ([]string, []*os.File) {
 	choose("no-work", []string{"--ro-bind", o.WorkDir, o.WorkDir}, []string{"--bind", o.WorkDir, o.WorkDir})
 	code := filepath.Join(o.root, "code")
 	choose("writable-usr", []string{"--bind", code, code}, []string{"--ro-bind", code, code})
+	add("--bind", filepath.Join(o.root, "walled"), o.Walled)
 	home := filepath.Join(o.root, "home")
 	choose("bind-home", []string{"--bind", home, home}, nil)
 	for _, namespace := range []string{"pid", "net", "ipc", "uts", "cgroup"} {

@@ -35,6 +35,7 @@ const (
 	filter     = "seccomp"
 	privileges = "privileges"
 	limits     = "limits"
+	wall       = "landlock"
 )
 
 // Verdict is the outcome of a check.
@@ -102,7 +103,7 @@ func table() []Check {
 	var all []Check
 	for _, part := range [][]Check{
 		fileChecks(), pidChecks(), netChecks(), envChecks(), tmpChecks(), writeChecks(), brokerChecks(),
-		fileExtras(), pidExtras(), syscallExtras(), limitExtras(),
+		fileExtras(), pidExtras(), syscallExtras(), limitExtras(), landlockExtras(),
 	} {
 		all = append(all, part...)
 	}

@@ -66,6 +66,7 @@
 //     saw neither the token nor the credential that the probe sent.
 //   - B5 B6: the upstream was not called for them.
 //   - P07: the namespaces are read of a process outside.
+//   - S15: the folder can be written outside, and is empty afterwards.
 //
 // The key never stands in the fixture: key_a and key_b are hex of the same
 // length, and the key is their exclusive or.

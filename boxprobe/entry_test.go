@@ -8,21 +8,33 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/boxprobe/internal/landlock"
 )
 
 // entryEnv makes the test binary the first program of the test's box: it
 // stands in for the gates, and then starts the probe.
 const entryEnv = "BOXPROBE_TEST_ENTRY"
 
+// confineEnv makes it the probe's own process, which is confined as an engine
+// is and becomes the probe; its parent is not confined.
+const confineEnv = "BOXPROBE_TEST_CONFINE"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(entryEnv) == "" {
 		os.Exit(m.Run())
 	}
-	if err := entry(os.Args[1], os.Args[2:]); err != nil {
+	do := entry
+	if os.Getenv(confineEnv) != "" {
+		do = confine
+	}
+	if err := do(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "entry:", err)
 		os.Exit(1)
 	}
@@ -62,9 +74,37 @@ func entry(mutation string, argv []string) error {
 			return err
 		}
 	}
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command("/proc/self/exe", append([]string{mutation}, argv...)...)
+	cmd.Env = append(os.Environ(), confineEnv+"=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
+}
+
+func confine(mutation string, argv []string) error {
+	text, err := os.ReadFile(argv[len(argv)-1])
+	if err != nil {
+		return err
+	}
+	var f Fixture
+	if err := json.Unmarshal(text, &f); err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	if mutation != "no-landlock" {
+		trees := []string{"/tmp", "/var/tmp", "/run", "/dev/shm", f.DataDir, f.WorkDir}
+		if err := landlock.Confine(f.Landlock, trees); err != nil {
+			return err
+		}
+	}
+	if mutation != "no-limits" {
+		for what, n := range map[int]int{unix.RLIMIT_NPROC: f.Pids, unix.RLIMIT_NOFILE: f.Nofile} {
+			if err := syscall.Setrlimit(what, &syscall.Rlimit{Cur: uint64(n), Max: uint64(n)}); err != nil {
+				return err
+			}
+		}
+	}
+	os.Unsetenv(confineEnv)
+	return syscall.Exec(argv[0], argv, os.Environ())
 }
 
 // gate listens where it can. In a box without a network of its own the port is

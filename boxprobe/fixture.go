@@ -58,6 +58,11 @@ type Fixture struct {
 	ScanExtra  []string `json:"scan_extra"`  // B2: more folders to search
 	UpstreamOK string   `json:"upstream_ok"` // B4: what the upstream's answer holds when the key was right
 
+	Landlock int    `json:"landlock"` // the version of the kernel's
+	Walled   string `json:"walled"`   // S15: in the box, on a writable mount, and not among what may be written
+	Pids     int    `json:"pids"`     // L01: how many processes the box may have
+	Nofile   int    `json:"nofile"`   // L03: how many open files one of them may have
+
 	inherited []string // what was open when the probe began
 }
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/openmausbot/botbox/boxprobe/internal/landlock"
 	"github.com/openmausbot/botbox/testbed/rig"
 )
 
@@ -41,13 +42,14 @@ func layOut(t *testing.T) *outside {
 		ReadOnly: []string{"/usr", "/etc", at("code")}, Unbound: []string{at("home"), at("elsewhere")},
 		WorkDir: at("work"), BotDir: at("data/" + ourBot),
 		KeyName: "ANTHROPIC_API_KEY", BaseName: "ANTHROPIC_BASE_URL", Call: "/v1/models", Ungranted: "openai", UpstreamOK: "upstream says yes",
+		Walled: "/walled", Landlock: landlock.Version(), Pids: 256, Nofile: 512,
 		Namespaces: map[string]string{},
 	}}
 	for _, name := range []string{o.Database, o.Config, o.Login, o.OtherBotFile, o.OtherToken,
 		at("shared/tmp/turn.canary"), at("shared/var/turn.canary"), at("shared/run/turn.canary")} {
 		write(t, name, o.Marker)
 	}
-	for _, dir := range []string{"work", "code", "home", "elsewhere", "data/" + ourBot} {
+	for _, dir := range []string{"work", "code", "home", "elsewhere", "walled", "data/" + ourBot} {
 		if err := os.MkdirAll(at(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,7 +14,74 @@ func limitExtras() []Check {
 			"inside: the limit can be read", noCoreDumps},
 		{"L02", limits, full, "look for a writable tmpfs without a size", "none", []string{"no-limits"},
 			"inside: /tmp is among the tmpfs mounts", everyTmpfsSized},
+		{"L01", limits, full, "start processes, one more than the box may have", "EAGAIN before that", []string{"no-limits"},
+			"inside: the first can be started", noForkBomb},
+		{"L03", limits, full, "open files, one more than the box may have", "EMFILE before that", []string{"no-limits"},
+			"inside: the first can be opened", noFileFlood},
 	}
+}
+
+// noForkBomb starts ourselves as canaries, which wait for a pipe to end. All
+// have ended when it returns.
+func noForkBomb(f *Fixture) Result {
+	if f.Pids == 0 {
+		return unclear("the fixture names no limit")
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return unclear("make a pipe: %v", err)
+	}
+	defer unix.Close(pipe[1])
+	defer unix.Close(pipe[0])
+	null, err := unix.Open(os.DevNull, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return unclear("open %s: %v", os.DevNull, err)
+	}
+	defer unix.Close(null)
+	attr := &syscall.ProcAttr{Env: []string{}, Files: []uintptr{uintptr(pipe[0]), uintptr(null), uintptr(null)}}
+	var started []int
+	defer func() {
+		for _, pid := range started {
+			unix.Kill(pid, unix.SIGKILL)
+			unix.Wait4(pid, nil, 0, nil)
+		}
+	}()
+	for range f.Pids + 1 {
+		pid, err := syscall.ForkExec("/proc/self/exe", []string{"boxprobe", "canary", "crowd"}, attr)
+		switch {
+		case err == nil:
+			started = append(started, pid)
+		case err == unix.EAGAIN && len(started) > 0:
+			return pass("the limit of %d processes and threads holds", f.Pids)
+		default:
+			return unclear("start process %d: %v", len(started)+1, errno(err))
+		}
+	}
+	return fail("%d more processes run than the box may have", len(started))
+}
+
+func noFileFlood(f *Fixture) Result {
+	if f.Nofile == 0 {
+		return unclear("the fixture names no limit")
+	}
+	var open []int
+	defer func() {
+		for _, fd := range open {
+			unix.Close(fd)
+		}
+	}()
+	for range f.Nofile + 1 {
+		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		switch {
+		case err == nil:
+			open = append(open, fd)
+		case err == unix.EMFILE && len(open) > 0:
+			return pass("the limit of %d open files holds", f.Nofile)
+		default:
+			return unclear("open file %d: %v", len(open)+1, err)
+		}
+	}
+	return fail("%d files are open at once", len(open))
 }
 
 // noCoreDumps matters because a core pattern that is a pipe runs a program as

@@ -42,8 +42,15 @@ git git
 gcc gcc
 /usr/include/stdlib.h libc6-dev
 socat socat
+chromium chromium
 node nodejs
-npm npm'
+npm npm
+python3 python3
+gdb gdb
+strace strace
+javac default-jdk-headless
+less less
+script bsdutils'
 
 # missing ROWS: the packages whose command or file is not there, each once.
 missing() {

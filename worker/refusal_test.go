@@ -13,6 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/worker/internal/box"
+
 	"github.com/openmausbot/botbox/testbed/rig"
 )
 
@@ -280,6 +283,9 @@ func TestAHostileLeaseHolder(t *testing.T) {
 	}
 	defer file.Close()
 	other := int(file.Fd())
+	donation := func(build string, listeners int) string {
+		return wire.Donation{Build: build, Listeners: listeners, Landlock: box.Landlock()}.String()
+	}
 	eight := []int{other, other, other, other, other, other, other, other}
 	for name, c := range map[string]struct {
 		packet string
@@ -287,12 +293,12 @@ func TestAHostileLeaseHolder(t *testing.T) {
 	}{
 		"junk":              {"hello", nil},
 		"nothing":           {"", nil},
-		"no listener":       {"donate 1 rig 0", nil},
-		"too few":           {"donate 1 rig 3", eight[:1]},
-		"too many":          {"donate 1 rig 8", eight},
-		"of another port":   {"donate 1 rig 3", eight[:3]},
-		"no listeners":      {"donate 1 rig 3", []int{0, 0, 0}},
-		"of another build":  {"donate 1 other 3", eight[:3]},
+		"no listener":       {donation("rig", 0), nil},
+		"too few":           {donation("rig", 3), eight[:1]},
+		"too many":          {donation("rig", 8), eight},
+		"of another port":   {donation("rig", 3), eight[:3]},
+		"no listeners":      {donation("rig", 3), []int{0, 0, 0}},
+		"of another build":  {donation("other", 3), eight[:3]},
 		"a packet too long": {strings.Repeat("x", 4096), nil},
 	} {
 		m := p.lease([]byte(`{"argv":["true"],"cwd":"` + p.work + `"}`))

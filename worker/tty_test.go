@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/testbed/rig"
 )
@@ -23,12 +26,27 @@ type terminal struct {
 
 func openTerminal(t *testing.T, p *place, run []string, command ...string) *terminal {
 	t.Helper()
-	cmd := p.botbox([]string{"TERM=dumb"}, with(run, append([]string{"--"}, command...)...)...)
+	return onTerminal(t, p.botbox([]string{"TERM=dumb"}, with(run, append([]string{"--"}, command...)...)...))
+}
+
+// onTerminal makes a command the leader of a session on a terminal of its own.
+func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
 	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
-	tty, err := pty.StartWithAttrs(cmd, &pty.Winsize{Rows: 24, Cols: 80}, cmd.SysProcAttr)
+	blocking, err := pty.StartWithAttrs(cmd, &pty.Winsize{Rows: 24, Cols: 80}, cmd.SysProcAttr)
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A blocked read would keep the terminal open although it is closed.
+	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	blocking.Close()
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty := os.NewFile(uintptr(fd), "terminal")
 	term := &terminal{t: t, tty: tty, seen: make(chan string, 1024), end: make(chan int, 1)}
 	go func() {
 		b := make([]byte, 4096)
@@ -83,15 +101,18 @@ func (term *terminal) status() int {
 	}
 }
 
+// catcher lives on after Control-C, and goes on. It is no shell: dash loses a
+// SIGINT that comes while it forks, with a box and without.
+const catcher = `$| = 1; $SIG{INT} = sub { $caught = 1 }; print "up\n"; select undef, undef, undef, 0.02 until $caught; print "caught\n"; `
+
 // Control-C is the command's: one that catches it lives on, one that does not
 // ends with 130, and either way nothing else of the box does.
 func TestControlC(t *testing.T) {
 	ways(t, func(t *testing.T, p *place, run []string) {
-		term := openTerminal(t, p, run, "sh", "-c", `trap 'echo caught' INT; echo up; while [ ! -e done ]; do sleep 0.05; done; exit 5`)
+		term := openTerminal(t, p, run, "perl", "-e", catcher+`exit 5`)
 		term.expect("up")
 		term.send("\x03")
 		term.expect("caught")
-		rig.Write(t, p.work+"/done", "")
 		if code := term.status(); code != 5 {
 			t.Errorf("caught: %d", code)
 		}
@@ -140,4 +161,135 @@ func TestABoxCannotTypeOnTheTerminal(t *testing.T) {
 		t.Errorf("the box typed on its terminal: %q", term.all.String())
 	}
 	term.status()
+}
+
+// fresh forgets what has been seen.
+func (term *terminal) fresh() { term.all.Reset() }
+
+// A person at a shell stops a box, looks at something else, and goes on with
+// it: Control-Z stops it whole, and fg brings it back with the terminal.
+func TestStopAndContinueFromAShell(t *testing.T) {
+	ways(t, func(t *testing.T, p *place, run []string) {
+		shell := p.botbox([]string{"TERM=dumb", "PS1=outer> "})
+		box := strings.Join(with([]string{shell.Path}, with(run, "--", "sh", "-c", "'echo up; exec cat'")...), " ")
+		shell.Path, shell.Args = "/bin/bash", []string{"bash", "--norc", "-i"}
+		term := onTerminal(t, shell)
+		term.expect("outer> ")
+		term.send(box + "\n")
+		term.expect("up\r\n")
+		term.send("one\n")
+		term.expect("one\r\none\r\n") // the terminal's echo, and cat's
+		term.fresh()
+		term.send("\x1a")
+		term.expect("Stopped")
+		term.expect("outer> ") // before it reads, the shell throws away what was typed
+		term.send("echo $((40 + 2)) is mine\n")
+		term.expect("42 is mine\r\nouter> ")
+		term.fresh()
+		term.send("fg\n")
+		term.expect("exec cat'\r\n")
+		term.send("two\n")
+		term.expect("two\r\ntwo\r\n")
+		term.fresh()
+		term.send("\x04")
+		term.expect("outer> ")
+		term.send("echo status $?\n")
+		term.expect("status 0\r\n")
+		term.send("exit\n")
+		term.status()
+	})
+}
+
+// A full-screen program takes the whole terminal, follows its size, and gives
+// it back as it was.
+func TestAFullScreenProgram(t *testing.T) {
+	if _, err := exec.LookPath("less"); err != nil {
+		rig.Missing(t, "less")
+	}
+	ways(t, func(t *testing.T, p *place, run []string) {
+		var rows strings.Builder
+		for i := range 100 {
+			fmt.Fprintf(&rows, "row-%02d\n", i)
+		}
+		rig.Write(t, p.work+"/rows", rows.String())
+		term := openTerminal(t, p, run, "sh", "-c", "TERM=xterm less rows; stty -a; exit 4")
+		term.expect("\x1b[?1049h") // the other screen
+		term.expect("row-22")
+		if strings.Contains(term.all.String(), "row-23") {
+			t.Errorf("more than 24 rows on the screen: %q", term.all.String())
+		}
+		if err := pty.Setsize(term.tty, &pty.Winsize{Rows: 40, Cols: 80}); err != nil {
+			t.Fatal(err)
+		}
+		term.send("r") // less alone loses a SIGWINCH that comes just before it reads
+		term.expect("row-38")
+		term.send("/row-77\n")
+		term.expect("row-77")
+		term.send("q")
+		term.expect("\x1b[?1049l") // and back
+		term.expect(" icanon")     // as it was
+		if code := term.status(); code != 4 {
+			t.Errorf("it ended with %d", code)
+		}
+	})
+}
+
+// A closed window ends the box whole, its background jobs too.
+func TestAClosedWindow(t *testing.T) {
+	for name, script := range map[string]string{
+		"a command": "setsid sleep 300 & echo up; sleep 300; : %s",
+		"a shell":   "bash --norc -ic 'sleep 300 & setsid sleep 300 & echo up; read x; : %s'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ways(t, func(t *testing.T, p *place, run []string) {
+				m := mark(t)
+				term := openTerminal(t, p, run, "sh", "-c", fmt.Sprintf(script, m))
+				term.expect("up")
+				if len(marked(t, m)) == 0 {
+					t.Fatal("positive control: no process of the box is seen")
+				}
+				term.tty.Close()
+				rig.Eventually(t, 5*time.Second, "the box is gone with its window", func() bool { return len(marked(t, m)) == 0 })
+			})
+		})
+	}
+}
+
+// Control-C under script, which makes a terminal of its own, leaves nothing
+// behind (bubblewrap#726).
+func TestControlCUnderScript(t *testing.T) {
+	if _, err := exec.LookPath("script"); err != nil {
+		rig.Missing(t, "script")
+	}
+	ways(t, func(t *testing.T, p *place, run []string) {
+		m := mark(t)
+		cmd := p.botbox([]string{"SHELL=/bin/sh"})
+		line := strings.Join(with([]string{cmd.Path}, with(run, "--", "perl", "-e", `'$| = 1; print "up\n"; sleep 300; # `+m+"'")...), " ")
+		cmd.Path, cmd.Args = "/usr/bin/script", []string{"script", "-qec", line, "/dev/null"}
+		term := onTerminal(t, cmd)
+		term.expect("up\r\n")
+		if len(marked(t, m)) == 0 {
+			t.Fatal("positive control: no process of the box is seen")
+		}
+		term.send("\x03")
+		if code := term.status(); code != 130 {
+			t.Errorf("it ended with %d", code)
+		}
+		rig.Eventually(t, 5*time.Second, "nothing is left", func() bool { return len(marked(t, m)) == 0 })
+	})
+}
+
+// Control-C is a signal to what is in the box, and the gates are not in it
+// (lince PR#275).
+func TestTheGatesOutliveControlC(t *testing.T) {
+	ways(t, func(t *testing.T, p *place, run []string) {
+		term := openTerminal(t, p, run, "perl", "-e", catcher+`exec "curl", "-s", "-o", "/dev/null", "-w", '%{http_code}\n', "--noproxy", "", "http://169.254.169.254/"`)
+		term.expect("up")
+		term.send("\x03")
+		term.expect("caught")
+		term.expect("403\r\n")
+		if code := term.status(); code != 0 {
+			t.Errorf("it ended with %d", code)
+		}
+	})
 }

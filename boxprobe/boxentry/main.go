@@ -1,12 +1,12 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
-	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/boxprobe/internal/landlock"
 )
 
 func main() {
@@ -20,10 +20,13 @@ func run(args []string) int {
 	}
 	o, err := parseOrders(args)
 	if err != nil {
-		return fail(reason.ExitNoBox, "cannot start the box: "+err.Error(), string(reason.BoxFailed))
+		return refused(err)
 	}
-	if err := donate(o.socket, o.listen); err != nil {
-		return fail(reason.ExitNoBox, "cannot start the box: "+err.Error(), string(reason.BoxFailed))
+	runtime.LockOSThread() // Landlock and exec must be of one thread
+	version := landlock.Version()
+	writable, err := donate(o.socket, o.listen, version)
+	if err != nil {
+		return refused(err)
 	}
 	path, err := find(o.command[0], os.Getenv("PATH"))
 	if err != nil {
@@ -34,27 +37,15 @@ func run(args []string) int {
 		// the terminal; the engine must not. exec resets what is caught.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT)
 	}
-	if err := o.limit(); err != nil {
-		return fail(reason.ExitNoBox, "cannot start the box: "+err.Error(), string(reason.BoxFailed))
+	raiseOOMScore()
+	if len(writable) > 0 { // none: the self-check has taken this wall away
+		err = landlock.Confine(version, writable)
+	}
+	if err == nil {
+		err = o.limit()
+	}
+	if err != nil {
+		return refused(err)
 	}
 	return missing(o.command[0], syscall.Exec(path, o.command, os.Environ()))
-}
-
-// missing says what a shell would say about a command that it cannot run.
-func missing(name string, err error) int {
-	if errors.Is(err, syscall.ENOENT) {
-		return fail(reason.ExitNotFound, name+": command not found in the box", "")
-	}
-	return fail(reason.ExitNotRunnable, name+": cannot be run in the box: "+err.Error(), "")
-}
-
-func fail(status int, what, code string) int {
-	os.Stderr.WriteString("botbox: " + what + "\n")
-	if status == reason.ExitNotFound {
-		os.Stderr.WriteString("hint: a box sees /usr, /etc, /opt and what --ro and --rw name\n")
-	}
-	if code != "" {
-		os.Stderr.WriteString("reason: " + code + "\n")
-	}
-	return status
 }

@@ -17,6 +17,7 @@ type orders struct {
 	nproc   uint64
 	nofile  uint64
 	tty     bool
+	pipe    bool
 	command []string
 }
 
@@ -50,6 +51,8 @@ func (o *orders) set(name, value string) (err error) {
 		o.nofile, err = strconv.ParseUint(value, 10, 32)
 	case "tty":
 		o.tty, err = strconv.ParseBool(value)
+	case "pipe":
+		o.pipe, err = strconv.ParseBool(value)
 	default:
 		err = errors.New("unknown")
 	}
@@ -72,7 +75,7 @@ func ports(list string) ([]int, error) {
 }
 
 // limit is the last thing before the engine: bounds that need no cgroup, and
-// nothing inherited but stdio.
+// nothing inherited but stdio and a browser's debugging pipe.
 func (o *orders) limit() error {
 	for _, l := range []struct {
 		what  int
@@ -92,7 +95,11 @@ func (o *orders) limit() error {
 			return err
 		}
 	}
-	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	first := uint(3)
+	if o.pipe {
+		first = 5 // a browser is driven over 3 and 4
+	}
+	if err := unix.CloseRange(first, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return errors.New("cannot close inherited files: " + err.Error())
 	}
 	return nil
@@ -109,4 +116,28 @@ func lower(what int, value uint64) error {
 		return errors.New("cannot set a limit: " + err.Error())
 	}
 	return nil
+}
+
+// oomScore makes a box die before the worker and the machine's own programs
+// when memory is short.
+const oomScore = 500
+
+// raiseOOMScore raises the score and never lowers it. It is a preference, no
+// wall: where /proc refuses, the box is as likely to die as its caller. Plain
+// system calls, for package os would start Go's poller for one file.
+func raiseOOMScore() {
+	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	text := make([]byte, 16)
+	n, err := unix.Read(fd, text)
+	if err != nil {
+		return
+	}
+	now, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	if err == nil && now < oomScore {
+		unix.Pwrite(fd, []byte(strconv.Itoa(oomScore)), 0)
+	}
 }

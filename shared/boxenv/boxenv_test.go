@@ -144,6 +144,26 @@ func TestFilterSortsNames(t *testing.T) {
 	}
 }
 
+// The refused list wins over everything that a driver declares, in any letter
+// case and for every engine.
+func TestTheRefusedListWins(t *testing.T) {
+	for _, row := range refused {
+		name := strings.ReplaceAll(row.Name, "*", "x")
+		for _, spelled := range []string{name, strings.ToUpper(name), strings.ToLower(name), mixCase(name, 0x5555), mixCase(name, 0xaaaa)} {
+			for _, engine := range engines {
+				declared := []string{spelled, "CONTROL"}
+				// An engine that is billed by a key gets it from the broker.
+				if got, _ := Decide(spelled, engine, declared); got != Refused && got != Credential {
+					t.Errorf("%s for %q: %s", spelled, engine, got)
+				}
+				if got, _ := Decide("CONTROL", engine, declared); got != Pass {
+					t.Errorf("positive control: a declared name is %s", got)
+				}
+			}
+		}
+	}
+}
+
 // mustNever are words of names that no driver may bring in, by requirement;
 // they are written down here a second time, apart from the table.
 var mustNever = []string{"OMB_CLOUD_", "LD_", "DBUS_"}

@@ -29,22 +29,27 @@ const (
 	WorkerCrashes Code = "worker-crashes"
 
 	// Why there is no box.
-	SwitchedOff   Code = "switched-off"
-	NotCloud      Code = "not-cloud"
-	NotLinux      Code = "not-linux"
-	NoBwrap       Code = "no-bwrap"
-	BwrapSetuid   Code = "bwrap-setuid"
-	BwrapTooOld   Code = "bwrap-too-old"
-	BwrapUnsafe   Code = "bwrap-unsafe"
-	UsernsRefused Code = "userns-refused"
-	UsernsLimit   Code = "userns-limit"
-	UsernsLSM     Code = "userns-apparmor"
-	ProcMasked    Code = "proc-masked"
-	NetRefused    Code = "net-refused"
-	ProbeTimeout  Code = "probe-timeout"
-	BoxOff        Code = "box_off"
-	BoxFailed     Code = "box-failed"
-	TooManyBoxes  Code = "too_many_boxes"
+	SwitchedOff       Code = "switched-off"
+	NotCloud          Code = "not-cloud"
+	NotLinux          Code = "not-linux"
+	NoBwrap           Code = "no-bwrap"
+	BwrapSetuid       Code = "bwrap-setuid"
+	BwrapTooOld       Code = "bwrap-too-old"
+	BwrapUnsafe       Code = "bwrap-unsafe"
+	BwrapNotRunnable  Code = "bwrap-not-runnable"
+	UsernsRefused     Code = "userns-refused"
+	UsernsLimit       Code = "userns-limit"
+	UsernsLSM         Code = "userns-apparmor"
+	UsernsSysctl      Code = "userns-sysctl"
+	UsernsSeccomp     Code = "userns-seccomp"
+	MountRefused      Code = "mount-refused"
+	ProcMasked        Code = "proc-masked"
+	NetRefused        Code = "net-refused"
+	ProbeTimeout      Code = "probe-timeout"
+	BoxOff            Code = "box_off"
+	BoxFailed         Code = "box-failed"
+	LimitsUnavailable Code = "limits-unavailable"
+	TooManyBoxes      Code = "too_many_boxes"
 
 	// The machine and ourselves.
 	System   Code = "system"
@@ -81,14 +86,19 @@ var table = []Row{
 	{BwrapSetuid, ExitNoBox, "this bubblewrap is setuid root, which we never use", "take the bit away: chmod u-s on the program that is named"},
 	{BwrapTooOld, ExitNoBox, "this bubblewrap lacks options that the box needs", "install bubblewrap 0.8.0 or newer with the fix for CVE-2024-42472 (--bind-fd)"},
 	{BwrapUnsafe, ExitNoBox, "others can replace this bubblewrap", "use the distribution's, owned by root and writable by root only"},
-	{UsernsRefused, ExitNoBox, "the kernel refuses unprivileged user namespaces", "allow them: sysctl kernel.unprivileged_userns_clone=1, or in a container a seccomp profile that permits unshare"},
-	{UsernsLimit, ExitNoBox, "no user namespace is left", "raise it: sysctl user.max_user_namespaces=15000"},
+	{BwrapNotRunnable, ExitNoBox, "this bubblewrap cannot be run here", "install the distribution's, for this processor and runnable by everybody (chmod 755)"},
+	{UsernsRefused, ExitNoBox, "the kernel refuses unprivileged user namespaces, and no closer cause was found", "see botbox doctor; in a container, what its runtime may refuse: AppArmor, SELinux, seccomp"},
+	{UsernsSysctl, ExitNoBox, "a setting of this kernel refuses unprivileged user namespaces", "allow them: sysctl -w kernel.unprivileged_userns_clone=1"},
+	{UsernsSeccomp, ExitNoBox, "a system-call filter around this process refuses namespaces: a container's or a service's", "start the container with --cap-add SYS_ADMIN or --security-opt seccomp=unconfined; the service with RestrictNamespaces=no"},
+	{UsernsLimit, ExitNoBox, "no user namespace is left", "raise it: sysctl -w user.max_user_namespaces=15000"},
 	{UsernsLSM, ExitNoBox, "AppArmor refuses user namespaces to bubblewrap", "install init/apparmor/bwrap as /etc/apparmor.d/bwrap and run apparmor_parser -r on it"},
+	{MountRefused, ExitNoBox, "the kernel gives user namespaces, and refuses mounts in them", "start the container with --security-opt apparmor=unconfined (with SELinux: label=disable)"},
 	{ProcMasked, ExitNoBox, "parts of /proc are masked here, so no box can have a /proc of its own", "start the container with --security-opt systempaths=unconfined (podman: unmask=ALL)"},
 	{NetRefused, ExitNoBox, "the kernel refuses a network namespace with a loopback of its own", "allow network namespaces in this container"},
 	{ProbeTimeout, ExitNoBox, "bubblewrap did not answer in time", "see what holds it: run bwrap --version by hand"},
 	{BoxOff, ExitNoBox, "the box is off on this machine", "see botbox detect"},
 	{BoxFailed, ExitNoBox, "the box could not be built", "see botbox detect, and what bubblewrap said before this"},
+	{LimitsUnavailable, ExitNoBox, "a limit that was asked for cannot be held here, and a limit is never ignored", "give the box a cgroup of its own: systemd-run --user --scope -p Delegate=yes botbox run …; for a worker, Delegate=yes in its unit"},
 	{TooManyBoxes, ExitSystem, "as many boxes are open as this worker allows", "wait for one to end"},
 
 	{System, ExitSystem, "the system refused", "try again; if it persists, see the cause that is named"},

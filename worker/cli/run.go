@@ -31,7 +31,6 @@ type runFlags struct {
 	tty        string
 	tmpSize    string
 	memory     string
-	cpu        string
 	standalone bool
 	dryRun     bool
 	json       bool
@@ -57,8 +56,8 @@ func (f *runFlags) define(set *flag.FlagSet) {
 	set.Var(&f.allow, "allow-host", "let the egress gate reach `PATTERN[:PORT]`, and nothing else; can be given again")
 	set.IntVar(&s.Limits.Pids, "pids", 0, "how many processes and threads the box may have (default 4096)")
 	set.StringVar(&f.tmpSize, "tmp-size", "", "the size of /tmp, such as 512M (default 1G)")
-	set.StringVar(&f.memory, "memory", "", "not in this build")
-	set.StringVar(&f.cpu, "cpu", "", "not in this build")
+	set.StringVar(&f.memory, "memory", "", "how much memory the box may use, such as 512M; needs a cgroup of its own")
+	set.Float64Var(&s.Limits.CPU, "cpu", 0, "how many processors it may use, such as 1.5; needs a cgroup of its own")
 	set.StringVar(&f.tty, "tty", "auto", "auto, yes or no: whether the command keeps this terminal")
 	set.StringVar(&f.specFile, "spec", "", "read the turn's spec from `FILE` (- is stdin) instead of flags")
 	set.BoolVar(&f.standalone, "standalone", false, "do not ask a worker: keep the gates in this process")
@@ -86,9 +85,19 @@ func runVerb(c *call, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	return c.boxed(programs[0], a, s, f)
+}
+
+// boxed boxes what a spec describes, and returns when it has ended.
+func (c *call) boxed(entry box.Program, a account, s spec.Spec, f runFlags) (int, error) {
 	c.announce(a)
 	if c.settings.BotBox == "0" {
 		return 0, reason.New(reason.SwitchedOff, "there is no box: OMB_BOT_BOX is 0, and a command is never run without one")
+	}
+	if s.Browser.DebugPipe {
+		if err := checkPipe(); err != nil {
+			return 0, err
+		}
 	}
 	if !f.standalone && !f.dryRun {
 		err := c.becomeLeased(s, f.json)
@@ -106,7 +115,7 @@ func runVerb(c *call, args []string) (int, error) {
 	if err := closeToOthers(); err != nil { // from here on keys are unpacked
 		return 0, err
 	}
-	return c.standalone(programs[0], a, s, f)
+	return c.standalone(entry, a, s, f)
 }
 
 // becomeLeased returns only when there is no worker, or no box.
@@ -155,11 +164,11 @@ func (f *runFlags) fromFlags(command []string) (spec.Spec, error) {
 	if s.Engine == "auto" {
 		s.Engine = engine.Of(command)
 	}
-	if f.memory != "" || f.cpu != "" {
-		return s, reason.New(reason.Usage, "--memory and --cpu are not in this build, and a limit is never ignored")
-	}
 	var err error
-	if s.Limits.TmpMB, err = megabytes(f.tmpSize); err != nil {
+	if s.Limits.TmpMB, err = megabytes("--tmp-size", f.tmpSize); err != nil {
+		return s, err
+	}
+	if s.Limits.MemoryMB, err = megabytes("--memory", f.memory); err != nil {
 		return s, err
 	}
 	if s.TTY, err = wantsTerminal(f.tty); err != nil {
@@ -231,14 +240,14 @@ func absolute(paths []string) ([]string, error) {
 }
 
 // megabytes reads a size such as 512M or 2G, binary.
-func megabytes(text string) (int, error) {
+func megabytes(option, text string) (int, error) {
 	if text == "" {
 		return 0, nil
 	}
 	factor := map[byte]int{'M': 1, 'm': 1, 'G': 1024, 'g': 1024}[text[len(text)-1]]
 	n, err := strconv.ParseUint(text[:len(text)-1], 10, 20)
 	if factor == 0 || err != nil || n == 0 {
-		return 0, reason.New(reason.Usage, "--tmp-size is not a size such as 512M or 2G")
+		return 0, reason.New(reason.Usage, "%s is not a size such as 512M or 2G", option)
 	}
 	return int(n) * factor, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
 	"os"
@@ -33,7 +34,8 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		Spawner: box.NewSpawner(),
 		Path:    os.Getenv("PATH"),
 		Entry:   entry,
-		Machine: box.LookAt(a.name, a.home, c.settings.dataDir(a.home)),
+		Machine: box.LookAt(a.name, a.home, c.settings.dataDir(a.home)).
+			Hiding(c.settings.runDir(), c.settings.stateDir(a.home), cmp.Or(c.settings.SecretsDir, c.settings.Credentials)),
 		Ports:   turn.DefaultPorts(harness),
 		Broker:  brk,
 		Egress:  egress,

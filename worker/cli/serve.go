@@ -19,6 +19,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/api"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/control"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 	"github.com/openmausbot/botbox/worker/internal/lease"
@@ -98,8 +99,21 @@ func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (
 		return nil, err
 	}
 	w.runner.Count = func(name string) { w.store.Add(name, 1) }
+	w.rule(supervised)
 	w.dropGrants(old)
 	return w, nil
+}
+
+// rule takes the worker's cgroup over, if it was delegated: the supervisor,
+// which is in it too, then has to move along.
+func (w *worker) rule(supervised bool) {
+	beside := 0
+	if supervised {
+		beside = os.Getppid()
+	}
+	if w.runner.Groups, w.runner.NoGroups = cgroup.Take(beside); w.runner.NoGroups != nil {
+		w.log.Info("boxes can have no limit of memory and CPU", slog.String("cause", w.runner.NoGroups.Error()))
+	}
 }
 
 // openStore opens the database, and gives the grants that a worker of the same
@@ -147,6 +161,7 @@ func (w *worker) serve() error {
 	if err != nil {
 		return err
 	}
+	defer requests.Close() // here, for at the end nobody waits for the server
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check}

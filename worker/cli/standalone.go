@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/spec"
 	"github.com/openmausbot/botbox/worker/internal/turn"
 )
@@ -24,7 +26,11 @@ func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags)
 	}
 	defer r.Broker.Close()
 	r.Count = func(string) {}
-	t, answer, err := r.Prepare(s, turn.Way{First: box.ChildFD})
+	if s.Limits.MemoryMB > 0 || s.Limits.CPU > 0 { // else the caller's cgroup is left as it is
+		r.Groups, r.NoGroups = cgroup.Take(0)
+	}
+	below := inherited(s)
+	t, answer, err := r.Prepare(s, turn.Way{First: box.ChildFD + len(below)})
 	if err != nil {
 		return 0, err
 	}
@@ -36,11 +42,12 @@ func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags)
 	if f.json {
 		json.NewEncoder(c.stderr).Encode(answer)
 	}
+	t.Kit.Below = below
 	signals := c.catch(s.TTY)
 	child, err := r.Spawner.Start(t.Kit, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, !s.TTY)
 	if err != nil {
 		t.Abandon()
-		return 0, err
+		return 0, explain(r, entry, err)
 	}
 	go forward(signals, t)
 	_, err = t.Attend()
@@ -49,7 +56,19 @@ func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags)
 		child.Wait()
 		return 0, explain(r, entry, err)
 	}
-	return child.Wait(), nil
+	code := child.Wait()
+	c.tell(t)
+	return code, nil
+}
+
+// tell says why a box ended that did not end by itself.
+func (c *call) tell(t *turn.Turn) {
+	switch t.Ending().End {
+	case turn.EndOOM:
+		fmt.Fprintf(c.stderr, "botbox: the box ran out of memory (limit %dM)\nhint: give it more with --memory\n", t.Spec.Limits.MemoryMB)
+	case turn.EndWall:
+		fmt.Fprintf(c.stderr, "botbox: the box's time was over (limit %ds)\nhint: give it more in limits.wall_s of its spec\n", t.Spec.Limits.WallS)
+	}
 }
 
 // forwarded are the signals that belong to the engine. With a terminal of its

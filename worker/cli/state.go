@@ -70,7 +70,14 @@ func (s *state) report() report.Report {
 	counters := s.w.store.Counters()
 	r.Boxed, r.Refused = int64(counters["boxed"]), int64(counters["refused"])
 	r.Broker.Unbrokered = s.w.runner.Unbrokered()
-	r.Open = len(s.w.runner.Running())
+	r.Landlock, r.Limits = box.Landlock(), s.w.runner.CanHold()
+	running := s.w.runner.Running()
+	r.Open = len(running)
+	for _, t := range running {
+		if t.Spec.Net.Mode == "shared" {
+			r.Warnings = append(r.Warnings, "box "+t.ID+": "+box.SharedWarning)
+		}
+	}
 	for _, step := range s.w.handover.Steps {
 		r.Steps = append(r.Steps, report.Step{Name: step.Name, State: string(step.State), Evidence: step.Evidence})
 	}

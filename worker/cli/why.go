@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"flag"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,22 +13,37 @@ import (
 	"github.com/openmausbot/botbox/shared/hostport"
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/seccomp"
+	"github.com/openmausbot/botbox/worker/internal/spec"
 )
 
 // whyTopics print the rows of the tables that decide: nothing is explained
 // that does not also happen.
 var whyTopics = map[string]func(*call, string) error{
 	"host":    (*call).whyHost,
-	"env":     (*call).whyEnv,
 	"syscall": (*call).whySyscall,
 	"reason":  (*call).whyReason,
 }
 
 func whyVerb(c *call, args []string) (int, error) {
-	if len(args) != 2 || whyTopics[args[0]] == nil {
-		return 0, reason.New(reason.Usage, "why takes a topic and a word: host H[:P], env NAME, syscall NAME or reason CODE")
+	var engine string
+	define := func(set *flag.FlagSet) {
+		set.StringVar(&engine, "engine", engine, "with env: in a box of `ENGINE`")
 	}
-	return 0, whyTopics[args[0]](c, args[1])
+	words, err := c.parse("why", args, define)
+	if err == nil && len(words) > 2 { // flags may stand behind the words, too
+		var rest []string
+		rest, err = c.parse("why", words[2:], define)
+		words = append(words[:2], rest...)
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case len(words) == 2 && words[0] == "env":
+		return 0, c.whyEnv(words[1], engine)
+	case len(words) != 2 || engine != "" || whyTopics[words[0]] == nil:
+		return 0, reason.New(reason.Usage, "why takes a topic and a word: host H[:P], env NAME [--engine E], syscall NAME or reason CODE")
+	}
+	return 0, whyTopics[words[0]](c, words[1])
 }
 
 func (c *call) whyHost(text string) error {
@@ -51,11 +68,14 @@ func (c *call) whyHost(text string) error {
 	return nil
 }
 
-func (c *call) whyEnv(name string) error {
-	verdict, why := boxenv.Decide(name, "", nil)
+func (c *call) whyEnv(name, engine string) error {
+	if engine != "" && !slices.Contains(spec.Engines, engine) && !strings.HasPrefix(engine, "acp:") {
+		return reason.New(reason.Usage, "%q is no engine: %s, acp:NAME", engine, strings.Join(spec.Engines, ", "))
+	}
+	verdict, why := boxenv.Decide(name, engine, nil)
 	fmt.Fprintf(c.stdout, "%s: %s\n", verdict, why)
 	for _, row := range boxenv.All() {
-		if row.Name == name && row.Engine != "" {
+		if row.Name == name && row.Engine != "" && engine == "" {
 			fmt.Fprintf(c.stdout, "%s in a box of %s: %s\n", row.Verdict, row.Engine, row.Reason)
 		}
 	}

@@ -91,10 +91,13 @@ type Box struct {
 	Engine       string    `json:"engine"`
 	Since        time.Time `json:"since"`
 	Pid          int       `json:"pid"` // the engine's, 0 before it runs
+
+	Landlock int               `json:"landlock"` // the version of it that confines the engine, 0 = none
+	Limits   map[string]string `json:"limits"`   // what bounds pids, memory, cpu
 }
 
 func describe(t *turn.Turn) Box {
-	return Box{t.ID, t.Spec.Bot, t.Spec.Conversation, t.Spec.Engine, t.Since, t.Pid()}
+	return Box{t.ID, t.Spec.Bot, t.Spec.Conversation, t.Spec.Engine, t.Since, t.Pid(), t.Landlock(), t.Holds()}
 }
 
 func (s *Server) boxes(*http.Request) (any, error) {
@@ -106,8 +109,12 @@ func (s *Server) boxes(*http.Request) (any, error) {
 	return all, nil
 }
 
+// box describes a box that runs, or tells how one of the latest ended.
 func (s *Server) box(r *http.Request) (any, error) {
 	t, err := s.Runner.Find(r.PathValue("id"))
+	if ending, ok := s.Runner.Ended(r.PathValue("id")); ok && err != nil {
+		return ending, nil
+	}
 	if err != nil {
 		return nil, err
 	}

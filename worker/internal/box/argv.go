@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/openmausbot/botbox/shared/seccomp"
 )
 
 // Handles are the numbers, in bubblewrap's process, of the files that a box is
@@ -26,7 +28,7 @@ func Options(p *Plan, h Handles) []string {
 	for _, ns := range p.Namespaces {
 		args = append(args, ns.Flag)
 	}
-	if p.unshares("user") {
+	if p.unshares("user") && p.Seccomp == seccomp.Engine {
 		args = append(args, "--disable-userns")
 	}
 	if p.unshares("uts") {
@@ -59,7 +61,11 @@ func mountOptions(m Mount, h Handles) []string {
 		}
 		return []string{"--ro-bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}
 	case Tmpfs:
-		return []string{"--perms", tmpfsPerms(m.Dest), "--size", strconv.FormatInt(m.Size, 10), "--tmpfs", m.Dest}
+		words := []string{"--perms", tmpfsPerms(m.Dest)}
+		if m.Size > 0 { // always, but in the self-check's own box
+			words = append(words, "--size", strconv.FormatInt(m.Size, 10))
+		}
+		return append(words, "--tmpfs", m.Dest)
 	case Proc:
 		return []string{"--proc", m.Dest}
 	case Dev:
@@ -106,13 +112,16 @@ func Command(p *Plan, bwrap string, h Handles) []string {
 	for i, port := range p.Listen {
 		ports[i] = strconv.Itoa(port)
 	}
-	return append([]string{
+	words := []string{
 		bwrap, "--args", strconv.Itoa(h.Options), "--", EntryPath,
 		"socket=" + strconv.Itoa(h.Socket),
 		"listen=" + strings.Join(ports, ","),
 		"nproc=" + strconv.Itoa(p.Pids),
 		"nofile=" + strconv.Itoa(p.Nofile),
 		"tty=" + strconv.FormatBool(p.TTY),
-		"--",
-	}, p.Argv...)
+	}
+	if p.Pipe {
+		words = append(words, "pipe=true")
+	}
+	return append(append(words, "--"), p.Argv...)
 }

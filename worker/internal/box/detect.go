@@ -1,14 +1,9 @@
 package box
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,9 +13,18 @@ import (
 
 // Finding is the answer to "is there a box on this machine, and if not, why".
 type Finding struct {
-	Bwrap   string // absolute path
-	Version string // bubblewrap's own
-	Err     error  // nil, or an error with the code that says why not
+	Bwrap   string  // absolute path
+	Version string  // bubblewrap's own
+	Layers  []Layer // what was tried, in order
+	Err     error   // nil, or an error with the code that says why not
+}
+
+// Layer is one thing that every box needs, and how it was found.
+type Layer struct {
+	Name  string
+	Tried bool // false: an earlier one is missing
+	Holds bool
+	Took  time.Duration
 }
 
 // Wanted is the seed's rule: on by default on a Cloud home, off elsewhere
@@ -36,11 +40,6 @@ func Wanted(botBox, cloudRole string) error {
 	return reason.New(reason.NotCloud, "the box is off: this is no Cloud home, and OMB_BOT_BOX is not set")
 }
 
-// neededOptions are those that this package uses and that bubblewrap 0.8.0 may
-// lack: --bind-fd came with the fix of CVE-2024-42472, which Debian and Ubuntu
-// carry in 0.8.0 and 0.9.0.
-var neededOptions = []string{"--bind-fd", "--ro-bind-fd", "--args", "--json-status-fd", "--disable-userns", "--size", "--perms", "--clearenv", "--die-with-parent"}
-
 // defaultPath is where bubblewrap is looked for when PATH is not set.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
@@ -53,11 +52,19 @@ func FindBwrap(path string) (string, error) {
 	if path == "" {
 		path = defaultPath
 	}
+	closed := ""
 	for _, dir := range filepath.SplitList(path) {
 		name := filepath.Join(dir, "bwrap")
-		if st, err := os.Stat(name); err == nil && filepath.IsAbs(dir) && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+		if st, err := os.Stat(name); err != nil || !filepath.IsAbs(dir) || !st.Mode().IsRegular() {
+			continue
+		}
+		if unix.Faccessat(unix.AT_FDCWD, name, unix.X_OK, unix.AT_EACCESS) == nil {
 			return name, checkBwrap(name)
 		}
+		closed = name
+	}
+	if closed != "" {
+		return "", reason.New(reason.BwrapNotRunnable, "%s is there, and this user (uid %d) may not run it", closed, os.Geteuid())
 	}
 	return "", reason.New(reason.NoBwrap, "there is no bwrap in PATH")
 }
@@ -72,7 +79,8 @@ func checkBwrap(name string) error {
 		return reason.New(reason.NoBwrap, "look at %s: %w", name, err)
 	}
 	if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-		return reason.New(reason.BwrapSetuid, "%s is setuid", name)
+		return reason.New(reason.BwrapSetuid, "%s is setuid", name).
+			WithHint("take the bit away: chmod u-s,g-s %s", real)
 	}
 	if n, err := unix.Getxattr(real, "security.capability", nil); err == nil && n > 0 {
 		return reason.New(reason.BwrapSetuid, "%s has file capabilities", name).
@@ -92,125 +100,4 @@ func checkBwrap(name string) error {
 			return nil
 		}
 	}
-}
-
-// probeTime bounds each question to bubblewrap.
-const probeTime = 2 * time.Second
-
-// Detect tells whether this machine can build a box, by building small ones.
-// entry is boxentry: a static program that every machine that runs us has,
-// where /bin/true is missing on some.
-func (s *Spawner) Detect(path string, entry Program) Finding {
-	bwrap, err := FindBwrap(path)
-	f := Finding{Bwrap: bwrap, Err: err}
-	if err == nil {
-		f.Version, f.Err = s.checkVersion(bwrap)
-	}
-	if f.Err == nil {
-		f.Err = s.probe(bwrap, entry)
-	}
-	return f
-}
-
-func (s *Spawner) checkVersion(bwrap string) (string, error) {
-	out, err := s.ask(probeTime, nil, bwrap, "--version")
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "", reason.New(reason.ProbeTimeout, "%s --version did not answer in %v", bwrap, probeTime)
-	}
-	version, major, minor := parseVersion(string(out))
-	if err != nil || version == "" {
-		return "", reason.New(reason.BwrapTooOld, "%s does not say its version", bwrap)
-	}
-	if major == 0 && minor < 8 {
-		return version, reason.New(reason.BwrapTooOld, "%s is version %s; the box needs 0.8.0", bwrap, version)
-	}
-	help, _ := s.ask(probeTime, nil, bwrap, "--help")
-	for _, option := range neededOptions {
-		if !bytes.Contains(help, []byte(option+" ")) {
-			return version, reason.New(reason.BwrapTooOld, "%s (version %s) lacks the option %s", bwrap, version, option)
-		}
-	}
-	return version, nil
-}
-
-// parseVersion reads "bubblewrap 0.8.0"; the version is empty if it is not
-// that.
-func parseVersion(line string) (version string, major, minor int) {
-	words := strings.Fields(line)
-	if len(words) != 2 || words[0] != "bubblewrap" {
-		return "", 0, 0
-	}
-	numbers := strings.Split(words[1], ".")
-	if len(numbers) < 2 {
-		return "", 0, 0
-	}
-	major, errMajor := strconv.Atoi(numbers[0])
-	minor, errMinor := strconv.Atoi(numbers[1])
-	if errMajor != nil || errMinor != nil {
-		return "", 0, 0
-	}
-	return words[1], major, minor
-}
-
-// stages add one layer after the other, so that the first that fails is the
-// cause. What bubblewrap prints is not relied on: its words change.
-var stages = []struct {
-	options []string
-	code    reason.Code
-	what    string
-}{
-	{[]string{"--unshare-user"}, reason.UsernsRefused, "a user namespace"},
-	{[]string{"--unshare-pid", "--proc", "/proc"}, reason.ProcMasked, "a /proc of its own"},
-	{[]string{"--unshare-net"}, reason.NetRefused, "a network namespace with a loopback"},
-	{[]string{"--unshare-ipc", "--unshare-uts", "--unshare-cgroup", "--dev", "/dev", "--disable-userns"}, reason.BoxFailed, "the remaining namespaces"},
-}
-
-// probe builds the whole trial box at once, and looks for the stage that
-// fails only if it does not stand.
-func (s *Spawner) probe(bwrap string, entry Program) error {
-	if s.trial(bwrap, entry, len(stages)) == nil {
-		return nil
-	}
-	for i, stage := range stages {
-		err := s.trial(bwrap, entry, i+1)
-		if errors.Is(err, context.DeadlineExceeded) {
-			return reason.New(reason.ProbeTimeout, "a trial box with %s did not stand in %v", stage.what, probeTime)
-		}
-		if err != nil {
-			return reason.New(cause(stage.code), "a trial box with %s could not be built", stage.what)
-		}
-	}
-	return nil // it stood at the second try: the machine was out of something for a moment
-}
-
-func (s *Spawner) trial(bwrap string, entry Program, upTo int) error {
-	file, err := entry.open()
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	args := entry.options(ChildFD, EntryPath)
-	for _, stage := range stages[:upTo] {
-		args = append(args, stage.options...)
-	}
-	_, err = s.ask(probeTime, []*os.File{file}, bwrap, append(args, "--", EntryPath, "trial")...)
-	return err
-}
-
-// cause looks for the setting behind a refusal of the kernel's.
-func cause(code reason.Code) reason.Code {
-	switch {
-	case code == reason.ProcMasked:
-		return code
-	case setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
-		return reason.UsernsLSM
-	case code == reason.UsernsRefused && setting("/proc/sys/user/max_user_namespaces") == "0":
-		return reason.UsernsLimit
-	}
-	return code
-}
-
-func setting(path string) string {
-	b, _ := os.ReadFile(path)
-	return strings.TrimSpace(string(b))
 }

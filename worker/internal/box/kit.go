@@ -3,6 +3,7 @@ package box
 import (
 	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,9 @@ import (
 
 // The number of a kit's first file in bubblewrap's process.
 const (
+	// PipeFD and the one after it are a browser's debugging pipe, by Chrome's
+	// own convention: it reads commands from 3 and writes answers to 4.
+	PipeFD = 3
 	// ChildFD is where os/exec puts the files of a child.
 	ChildFD = 3
 	// LeaseFD is above the numbers that the Go runtime uses in a process that
@@ -31,9 +35,15 @@ type Kit struct {
 	Options []string   // what bubblewrap reads from the options' memfd
 	First   int        // ChildFD or LeaseFD
 	Files   []*os.File // Files[i] must become descriptor First+i
+	// Below are the files between stdio and First in a child of ours: a
+	// browser's debugging pipe, or none.
+	Below []*os.File
 
+	feet   []footing     // where its nested mounts have to stand
 	entry  *net.UnixConn // our end of the entry socket
+	far    uint64        // the inode of the other end, which the box holds
 	status *os.File      // our end of the status pipe
+	holder *Process      // who becomes bubblewrap, when that is known
 }
 
 // Programs are the two programs that a kit is made of.
@@ -45,6 +55,9 @@ type Programs struct {
 // Assemble opens what the plan names and writes the command line, for files
 // that are numbered from first on.
 func Assemble(p *Plan, progs Programs, first int) (*Kit, error) {
+	if p.Pipe && first <= PipeFD+1 {
+		return nil, reason.New(reason.BadSpec, "the spec is not usable: field browser.debug_pipe: whoever asks here has none")
+	}
 	k := &Kit{Bwrap: progs.Bwrap, First: first}
 	if err := k.assemble(p, progs); err != nil {
 		k.Close()
@@ -59,10 +72,11 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 			p.Mounts[i].Program = &progs.Entry
 		}
 	}
-	sources, err := openSources(p)
+	sources, feet, err := openSources(p)
 	if err != nil {
 		return err
 	}
+	k.feet = feet
 	h := Handles{Mounts: map[string]int{}}
 	for _, m := range p.Mounts { // in the plan's order: the command line is reproducible
 		if f := sources[m.Dest]; f != nil {
@@ -121,6 +135,11 @@ func (k *Kit) connect(h *Handles) error {
 	h.Socket = k.pass(os.NewFile(uintptr(pair[1]), "entry"))
 	ours := os.NewFile(uintptr(pair[0]), "entry")
 	defer ours.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(pair[1], &st); err != nil {
+		return reason.New(reason.System, "make the entry socket: %w", err)
+	}
+	k.far = st.Ino
 	// The kernel names the sender's pid in our own pid namespace: boxentry
 	// becomes the engine, so this is how we know which process the engine is.
 	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
@@ -131,21 +150,37 @@ func (k *Kit) connect(h *Handles) error {
 		return reason.New(reason.System, "make the entry socket: %w", err)
 	}
 	k.entry = conn.(*net.UnixConn)
-	r, w, err := os.Pipe()
+	status, err := k.statusPipe()
 	if err != nil {
 		return reason.New(reason.System, "make the status pipe: %w", err)
 	}
-	k.status = r
-	h.Status = k.pass(w)
+	h.Status = k.pass(status)
 	return nil
+}
+
+// statusPipe gives bubblewrap's end of the status pipe, which reads as well as
+// it writes: bubblewrap would die of SIGPIPE when we are gone, in place of
+// ending with the engine's status, or before it has let its first child go on.
+func (k *Kit) statusPipe() (*os.File, error) {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, err
+	}
+	k.status = os.NewFile(uintptr(pipe[0]), "status")
+	defer unix.Close(pipe[1])
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(pipe[0]), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "status"), nil
 }
 
 // Release closes our copies of what bubblewrap's process now holds.
 func (k *Kit) Release() {
-	for _, f := range k.Files {
+	for _, f := range append(k.Files, k.Below...) {
 		f.Close()
 	}
-	k.Files = nil
+	k.Files, k.Below = nil, nil
 }
 
 // Close gives everything up; boxentry then reads an end of file and there is
@@ -158,4 +193,5 @@ func (k *Kit) Close() {
 	if k.status != nil {
 		k.status.Close()
 	}
+	k.holder.Close()
 }

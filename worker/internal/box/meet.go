@@ -17,26 +17,46 @@ type Live struct {
 	Engine    *Process // the process that becomes the engine
 	Init      *Process // PID 1 of the box: when it dies, all of it dies
 	Listeners []net.Listener
+	Landlock  int // the version of it that the engine is confined by, 0 = none
 
 	kit  *Kit
-	exit chan int // bubblewrap's own word on how it ended; closed without one
+	met  chan struct{} // closed when Meet is over
+	exit chan int      // bubblewrap's own word on how it ended; closed without one
 }
 
 // Meet waits until boxentry has donated a listener for each of the ports. It
 // takes the kit over: on an error nothing of it is left open.
 func (k *Kit) Meet(ports []int, within time.Duration) (*Live, error) {
-	l := &Live{kit: k, exit: make(chan int, 1)}
+	l := &Live{kit: k, met: make(chan struct{}), exit: make(chan int, 1)}
 	child := make(chan int, 1)
-	go readStatus(k.status, child, l.exit)
-	if err := l.meet(child, ports, within); err != nil {
+	go func() {
+		readStatus(k.status, child, l.exit)
+		// bubblewrap is gone. If it was killed while it built the box, PID 1
+		// has not yet asked to die with it, and nobody else would end the box.
+		<-l.met
+		l.Kill()
+	}()
+	err := l.meet(child, ports, within)
+	close(l.met)
+	if err != nil {
 		l.Close()
+		k.endHolders()
 		return nil, err
 	}
 	return l, nil
 }
 
 func (l *Live) meet(child <-chan int, ports []int, within time.Duration) error {
-	l.kit.entry.SetReadDeadline(time.Now().Add(within))
+	deadline := time.Now().Add(within)
+	l.kit.entry.SetReadDeadline(deadline)
+	if h := l.kit.holder; h != nil {
+		defer h.Close()
+		go func() {
+			if h.Wait() == nil {
+				l.kit.entry.SetReadDeadline(time.Now())
+			}
+		}()
+	}
 	packet := make([]byte, 256)
 	rights := make([]byte, unix.CmsgSpace(4*wire.MaxDonated)+unix.CmsgSpace(unix.SizeofUcred))
 	n, nr, flags, _, err := l.kit.entry.ReadMsgUnix(packet, rights)
@@ -51,7 +71,7 @@ func (l *Live) meet(child <-chan int, ports []int, within time.Duration) error {
 		}
 	}()
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(deadline):
 		return reason.New(reason.BoxFailed, "the box was not built in %v", within)
 	case err != nil || n == 0:
 		return reason.New(reason.BoxFailed, "bubblewrap ended before the engine could start")
@@ -61,7 +81,16 @@ func (l *Live) meet(child <-chan int, ports []int, within time.Duration) error {
 	if err := l.admit(string(packet[:n]), files, ports); err != nil {
 		return err
 	}
-	return l.identify(sender, child)
+	if err := l.identify(sender, child); err != nil {
+		return err
+	}
+	if err := stand(l.kit.feet, l.Engine.Pid); err != nil {
+		if l.kit.First == LeaseFD { // the asker hears of it in no other way
+			l.Refuse(err)
+		}
+		return err
+	}
+	return nil
 }
 
 // readRights takes files and the sender's identity out of a control message.
@@ -94,6 +123,9 @@ func (l *Live) admit(packet string, files []*os.File, ports []int) error {
 	}
 	if d.Build != wire.Build {
 		return reason.New(reason.VersionSkew, "boxentry is of build %s, this is %s", d.Build, wire.Build)
+	}
+	if l.Landlock = d.Landlock; l.Landlock != Landlock() { // of one kernel, and what the asker was told
+		return reason.New(reason.BoxFailed, "Landlock is of version %d in the box and %d outside", d.Landlock, Landlock())
 	}
 	if d.Listeners != len(files) || len(files) != len(ports) {
 		return reason.New(reason.BoxFailed, "%w", wire.ErrDonation)
@@ -136,9 +168,24 @@ func (l *Live) identify(sender *unix.Ucred, child <-chan int) error {
 	return nil
 }
 
-// Go lets boxentry become the engine.
-func (l *Live) Go() error {
-	if _, err := l.kit.entry.Write([]byte(wire.Go)); err != nil {
+// Go lets boxentry become the engine, which can write in these folders and, if
+// the kernel has Landlock, nowhere else.
+func (l *Live) Go(writable []string) error { return l.answer(wire.Go(writable)) }
+
+// Refuse lets boxentry tell why there is no box, on the box's own stderr, and
+// returns when it has.
+func (l *Live) Refuse(err error) {
+	f := reason.FaultOf(err)
+	if l.answer(wire.No(wire.Refusal{Code: f.Code, Text: f.Message, Hint: f.Hint})) == nil {
+		select {
+		case <-l.exit:
+		case <-time.After(time.Second): // it is dead or stopped: whoever holds a lease can do that
+		}
+	}
+}
+
+func (l *Live) answer(packet string) error {
+	if _, err := l.kit.entry.Write([]byte(packet)); err != nil {
 		return reason.New(reason.BoxFailed, "the box ended before the engine could start: %w", err)
 	}
 	return l.kit.entry.Close()
@@ -154,11 +201,19 @@ func (l *Live) Kill() {
 	}
 }
 
+// lastWord bounds the wait for bubblewrap when the engine has ended: one that
+// its caller has stopped (Control-Z, SIGSTOP) says nothing until it goes on.
+const lastWord = 2 * time.Second
+
 // Exit waits for bubblewrap's last word: the engine's exit status, 128+n for a
-// signal, or 137 when bubblewrap itself was killed and could not say.
+// signal, or 137 when bubblewrap itself was killed or stopped and could not say.
 func (l *Live) Exit() int {
-	if code, ok := <-l.exit; ok {
-		return code
+	select {
+	case code, ok := <-l.exit:
+		if ok {
+			return code
+		}
+	case <-time.After(lastWord):
 	}
 	return reason.ExitSignalOffset + int(unix.SIGKILL)
 }

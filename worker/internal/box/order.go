@@ -1,6 +1,7 @@
 package box
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -9,7 +10,7 @@ import (
 
 // orderMounts puts parents before children, so that no later mount hides an
 // earlier one, and keeps one mount a destination: the last that was asked for,
-// which for a work folder is the writable one.
+// which for a work folder is the work folder's own.
 func (p *Plan) orderMounts() error {
 	last := map[string]int{}
 	for i, m := range p.Mounts {
@@ -26,13 +27,17 @@ func (p *Plan) orderMounts() error {
 	})
 	p.Mounts = p.Mounts[:0]
 	for _, m := range kept {
-		keep, err := p.belongs(m)
+		keep, err := p.belongs(&m)
 		if err != nil {
 			return err
 		}
-		if keep {
-			p.Mounts = append(p.Mounts, m)
+		if !keep {
+			continue
 		}
+		if m.Nested {
+			p.pin(m.Dest)
+		}
+		p.Mounts = append(p.Mounts, m)
 	}
 	// Last, when every mount point is made: the two folders that bubblewrap
 	// itself made and left writable.
@@ -41,21 +46,47 @@ func (p *Plan) orderMounts() error {
 	return nil
 }
 
-// belongs decides about a mount below a folder of the machine that the box can
-// write. bubblewrap before 0.12 follows a symbolic link at a destination, and
-// out of the box (CVE-2026-87766): another box that writes there could plant
-// one. So there is no such mount, but for the data folder's mask, which every
-// box that sees the place has, and which nothing can move or remove.
-func (p *Plan) belongs(m Mount) (bool, error) {
+// belongs decides about a mount below a folder that a spec names. This box may
+// be able to write there, or another: it could plant a symbolic link at the
+// destination. So the place is looked at, held, and looked at again (nested.go),
+// and below what this box can write only the mounts that the package comment
+// names may be.
+func (p *Plan) belongs(m *Mount) (bool, error) {
 	above := p.above(m.Dest)
-	if above == nil || above.Kind != Bind || m.Kind == Tmpfs {
+	if above == nil || (above.Kind != Bind && (above.Kind != ROBind || above.Sockets == 0)) {
+		m.Nested = false
 		return true, nil
 	}
-	if m.Source == m.Dest && above.Source == above.Dest && m.Kind == Bind {
-		return false, nil // it is there already, through the folder above
+	allowed := m.Nested || m.Kind == Tmpfs || above.Kind == ROBind
+	there := m.Source == m.Dest && above.Source == above.Dest
+	switch {
+	case m.Kind == Symlink, there && m.Kind == above.Kind && (m.Kind == Bind || m.Nested):
+		return false, nil // it is there through the folder above
+	case allowed:
+		m.Nested = true
+		return true, nil
 	}
 	return false, reason.New(reason.PathRefused,
 		"%s may not enter the box: it lies in %s, which the box can write, so nothing can be laid over it safely", m.Dest, above.Dest)
+}
+
+// pin makes mount points of the folders between a writable folder and a nested
+// mount below it: nothing else keeps a box from renaming one of them, and with
+// it what the mount hides or protects.
+func (p *Plan) pin(dest string) {
+	above := *p.above(dest)
+	if above.Kind != Bind {
+		return
+	}
+	at, source := above.Dest, above.Source
+	between := strings.Trim(strings.TrimPrefix(filepath.Dir(dest), above.Dest), "/")
+	for name := range strings.SplitSeq(between, "/") {
+		if name == "" {
+			return
+		}
+		at, source = filepath.Join(at, name), filepath.Join(source, name)
+		p.Mounts = append(p.Mounts, Mount{Kind: Bind, Source: source, Dest: at, Nested: true, Reason: "cannot be moved: something below it is hidden or protected"})
+	}
 }
 
 // above finds the nearest mount that is already placed above a destination.
@@ -63,7 +94,7 @@ func (p *Plan) above(dest string) *Mount {
 	var nearest *Mount
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if m.Dest != dest && within(dest, m.Dest) && (nearest == nil || len(m.Dest) > len(nearest.Dest)) {
+		if m.Dest != dest && m.Kind != ROAgain && within(dest, m.Dest) && (nearest == nil || len(m.Dest) > len(nearest.Dest)) {
 			nearest = m
 		}
 	}

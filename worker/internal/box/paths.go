@@ -29,6 +29,12 @@ var refusedPaths = []struct {
 	{"/proc", true, "the machine's processes"},
 	{"/sys", true, "the machine's kernel"},
 	{"/dev", true, "the machine's devices"},
+	{"/var/lib", false, "the machine's state"},
+	{"/var/lib/docker", true, "every container's files"},
+	{"/var/lib/containerd", true, "every container's files"},
+	{"/var/lib/containers", true, "every container's files"},
+	{"/var/lib/libvirt", true, "every machine's disk"},
+	{"/tmp/.X11-unix", true, "an X server gives every client the others' keyboard"},
 	{"/boot", true, "the machine's kernel"},
 	{"/.fly", true, "Fly's local API"},
 }
@@ -43,7 +49,7 @@ type putBack struct {
 func putBacks(s spec.Spec) []putBack {
 	var all []putBack
 	if s.Cwd != "" {
-		all = append(all, putBack{s.Cwd, "cwd", true})
+		all = append(all, putBack{s.Cwd, "cwd", s.Profile.Work != "ro"})
 	}
 	for _, p := range s.Paths.RW {
 		all = append(all, putBack{p, "paths.rw", true})
@@ -57,8 +63,14 @@ func putBacks(s spec.Spec) []putBack {
 	if s.Paths.PermSocketDir != "" {
 		all = append(all, putBack{s.Paths.PermSocketDir, "paths.perm_socket_dir", true})
 	}
+	if s.Browser.Profile != nil {
+		all = append(all, putBack{*s.Browser.Profile, "browser.profile", true})
+	}
 	if s.Home.Path != "" {
 		all = append(all, putBack{s.Home.Path, "home.path", true})
+	}
+	for _, folder := range s.Home.Signin {
+		all = append(all, putBack{folder.From, "home.signin", true})
 	}
 	return all
 }
@@ -83,6 +95,17 @@ func refuse(p putBack, home string, m Machine) string {
 	if p.path == m.Home && p.field == "cwd" && home != "server" {
 		return "it is the home folder, which --home " + home + " keeps out; work in a folder of its own, or use --home server"
 	}
+	if (p.field == "home.path" || p.field == "home.signin") && within(m.Home, p.path) {
+		return "it is the server's home folder, or holds it"
+	}
+	for _, own := range m.Own {
+		switch {
+		case within(p.path, own.Path):
+			return "it is the worker's own: its sockets, database and secrets"
+		case within(own.Path, p.path) && p.field != "cwd": // hidden by a mask, see hide
+			return "it holds the worker's own folder " + own.Path
+		}
+	}
 	return refuseData(p, m)
 }
 
@@ -96,6 +119,7 @@ var inDataFolder = []struct {
 	{"hook-tokens", false, "a conversation's hook tokens"},
 	{"perm", true, "a process's permission socket"},
 	{"attachments", false, "uploads"},
+	{"browser-profiles", true, "one bot's browser profile"},
 }
 
 func refuseData(p putBack, m Machine) string {
@@ -105,7 +129,7 @@ func refuseData(p putBack, m Machine) string {
 	case p.path == m.DataDir:
 		return "it is the data folder"
 	case within(m.DataDir, p.path):
-		if p.field == "cwd" { // hidden by the mask, see addDataFolder
+		if p.field == "cwd" { // hidden by the mask, see hide
 			return ""
 		}
 		return "it holds the data folder"
@@ -119,5 +143,5 @@ func refuseData(p putBack, m Machine) string {
 			return ""
 		}
 	}
-	return "of the data folder only one bot's workspace, one conversation's hook tokens, a permission folder and uploads can be put back"
+	return "of the data folder only one bot's workspace, one conversation's hook tokens, a permission folder, uploads and one browser profile can be put back"
 }

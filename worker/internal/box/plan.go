@@ -1,8 +1,8 @@
 package box
 
 import (
+	"cmp"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -20,12 +20,25 @@ type Machine struct {
 	RootLinks  map[string]string // which of rootNames are links, and where to
 	CPUFiles   []string          // which of cpuFiles are there
 	Logins     []string          // which of the engine's login folders are there
+	Own        []Folder          // the worker's: hidden like the data folder
+
+	// What one spec is about; see For.
+	Repos      []Repo     // of the folders that enter the box
+	Executable Executable // what its first word is
 }
 
-// Ports are the loopback ports of a box's two gates and of the broker.
-type Ports struct{ Egress, Broker, Harness int }
+// Folder is one that may not be there yet.
+type Folder struct {
+	Path   string
+	Exists bool
+}
 
-// List gives the ports in the order in which boxentry donates its listeners.
+// Ports are the loopback ports of an engine's two gates and of its broker, and
+// of a browser's one gate.
+type Ports struct{ Egress, Broker, Harness, SOCKS int }
+
+// List gives an engine's ports in the order in which boxentry donates its
+// listeners.
 func (p Ports) List() []int { return []int{p.Egress, p.Broker, p.Harness} }
 
 // MountKind says what stands at a mount's destination.
@@ -49,6 +62,9 @@ type Mount struct {
 	Size   int64 // Tmpfs: bytes
 	Reason string
 	Absent reason.Code // of a source that is not there; empty = path_refused
+	Nested bool        // stands in a folder that the box can write: see nested.go
+	// Sockets are looked for in a folder that a spec names; 0 = in none of ours.
+	Sockets SocketRule
 	// Program is the source of a ROBind that is one of our own programs; Source
 	// then only names it. No path of a spec is one.
 	Program *Program
@@ -75,9 +91,12 @@ type Plan struct {
 	Ports      Ports
 	Listen     []int // the ports that boxentry binds and donates
 	Seccomp    seccomp.Kind
-	TTY        bool // the engine keeps the caller's terminal session
-	Pids       int  // RLIMIT_NPROC, counted in the box's own user namespace
-	Nofile     int  // RLIMIT_NOFILE; 0 keeps the caller's
+	TTY        bool     // the engine keeps the caller's terminal session
+	Pipe       bool     // descriptors 3 and 4 are a browser's debugging pipe and pass through
+	Pids       int      // RLIMIT_NPROC, counted in the box's own user namespace
+	Nofile     int      // RLIMIT_NOFILE; 0 keeps the caller's
+	Warnings   []string // for the answer
+	Writable   []string // where Landlock lets the engine write
 }
 
 // Namespace is one kernel namespace that a box does not share.
@@ -127,25 +146,11 @@ var privateFolders = []struct {
 // defaultPids is enough for a parallel build, and ends a fork bomb.
 const defaultPids = 4096
 
-// homeSize bounds a private HOME: caches of npx and uvx go there.
-const homeSize = 2048 * mib
-
 // cpuFiles are all that a box sees of /sys: programs built with TCMalloc stop
 // themselves at start without them (exit 134).
 var cpuFiles = []string{
 	"/sys/devices/system/cpu/possible",
 	"/sys/devices/system/cpu/online",
-}
-
-// loginFolders hold each engine's own sign-in, below HOME. The engine needs
-// it; SECURITY.md names it as what a box can read.
-var loginFolders = map[string][]string{
-	"claude":      {".claude"},
-	"codex":       {".codex"},
-	"gemini":      {".gemini"},
-	"antigravity": {".gemini"},
-	"grok":        {".grok"},
-	"opencode":    {".config/opencode", ".local/share/opencode"},
 }
 
 // EntryPath is where boxentry stands in a box; nothing else of ours is there.
@@ -162,9 +167,6 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 		Namespaces: slices.Clone(namespaces), Seccomp: seccomp.Engine,
 		Pids: defaultPids, Nofile: s.Limits.Nofile,
 	}
-	if s.Cwd == "" {
-		p.Cwd = m.Home
-	}
 	if s.Limits.Pids > 0 {
 		p.Pids = s.Limits.Pids
 	}
@@ -174,12 +176,24 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 	p.addSystem(m)
 	p.addPrivate(s)
 	p.addHome(s, m)
+	p.Cwd = cmp.Or(p.Cwd, p.Home)
 	p.addPutBacks(s)
-	if err := p.addDataFolder(m); err != nil {
+	p.addRepos(s, m)
+	p.addExecutable(s, m)
+	if s.Kind == "browser" {
+		if err := p.browse(s, m); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.hide(m); err != nil {
 		return nil, err
 	}
 	p.add(ROBind, "boxentry", EntryPath, "the first program in the box, gone when the engine starts")
-	return p, p.orderMounts()
+	if err := p.orderMounts(); err != nil {
+		return nil, err
+	}
+	p.Writable = p.writable()
+	return p, nil
 }
 
 func (p *Plan) add(kind MountKind, source, dest, reason string) {
@@ -215,58 +229,31 @@ func (p *Plan) addPrivate(s spec.Spec) {
 	}
 }
 
-func (p *Plan) addHome(s spec.Spec, m Machine) {
-	switch s.Home.Mode {
-	case "server":
-		p.add(Bind, m.Home, m.Home, "HOME of a Cloud home: the engines' own logins and settings")
-	case "engine":
-		p.add(Bind, s.Home.Path, m.Home, "the audience's engine home")
-	default:
-		p.addTmpfs(m.Home, homeSize, "an empty private HOME")
-		for _, dir := range loginFolders[s.Engine] {
-			if slices.Contains(m.Logins, dir) {
-				dest := filepath.Join(m.Home, dir)
-				p.add(Bind, dest, dest, "the named engine's own sign-in")
-			}
-		}
-	}
-}
-
-// addDataFolder hides the data folder. One that does not exist below a folder
-// of the machine cannot be hidden: a mount point for the mask would be left in
-// the user's tree, and without one it would be in the box as soon as the
-// server makes it.
-func (p *Plan) addDataFolder(m Machine) error {
-	if !m.DataExists && p.shows(m.DataDir) {
-		return reason.New(reason.PathRefused, "the data folder %s does not exist, so it cannot be hidden in a box that sees where it would be", m.DataDir).
-			WithHint("make it first: mkdir -m 700 %s, or name another in OMB_DATA_DIR", m.DataDir)
-	}
-	p.addTmpfs(m.DataDir, 64*mib, "the data folder is an empty private folder")
-	return nil
-}
-
-// shows tells whether a folder of the machine is bound at or above path.
-func (p *Plan) shows(path string) bool {
-	return slices.ContainsFunc(p.Mounts, func(m Mount) bool {
-		return (m.Kind == Bind || m.Kind == ROBind) && within(path, m.Dest)
-	})
-}
-
 func (p *Plan) addPutBacks(s spec.Spec) {
 	for _, path := range s.Paths.RW {
-		p.add(Bind, path, path, "asked for, read and write")
+		p.addAsked(Bind, path, KnownSocket, "asked for, read and write")
 	}
 	for _, path := range s.Paths.RO {
-		p.add(ROBind, path, path, "asked for, read-only")
+		p.addAsked(ROBind, path, AnySocket, "asked for, read-only")
 	}
 	for _, path := range s.Paths.ArgvFiles {
-		p.Mounts = append(p.Mounts, Mount{Kind: ROBind, Source: path, Dest: path,
+		p.Mounts = append(p.Mounts, Mount{Kind: ROBind, Source: path, Dest: path, Sockets: AnySocket,
 			Reason: "a file that the command line names", Absent: reason.ArgvFile})
 	}
 	if dir := s.Paths.PermSocketDir; dir != "" {
 		p.add(Bind, dir, dir, "this process's own permission socket")
 	}
-	if s.Cwd != "" {
-		p.add(Bind, s.Cwd, s.Cwd, "the work folder")
+	switch {
+	case s.Cwd == "":
+	case s.Profile.Work == "ro":
+		p.addAsked(ROBind, s.Cwd, KnownSocket, "the work folder, which this bot may only read")
+		p.Mounts[len(p.Mounts)-1].Nested = true // in a HOME that it can write
+	default:
+		p.addAsked(Bind, s.Cwd, KnownSocket, "the work folder")
 	}
+}
+
+// addAsked lets in what a spec names, at its own path.
+func (p *Plan) addAsked(kind MountKind, path string, sockets SocketRule, reason string) {
+	p.Mounts = append(p.Mounts, Mount{Kind: kind, Source: path, Dest: path, Sockets: sockets, Reason: reason})
 }

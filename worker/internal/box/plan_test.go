@@ -1,7 +1,7 @@
 package box
 
 import (
-	"flag"
+	goflag "flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,7 +14,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/spec"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+var update = goflag.Bool("update", false, "rewrite the golden files")
 
 // debian is a machine with a merged /usr and a Cloud home's folders.
 func debian() Machine {
@@ -43,14 +43,21 @@ func TestOptionsGolden(t *testing.T) {
 	cloud.Paths.PermSocketDir = "/data/.openmausbot/perm/t-99"
 	engine := claude("engine")
 	engine.Home.Path = "/data/engine-homes/team"
+	engine.Home.Signin = []spec.Signin{{From: "/srv/team/codex", As: ".codex", Mode: "rw-dir"}}
+	project := claude("server")
+	project.Cwd = "/data/project"
 	none := claude("private")
 	none.Net.Mode, none.TTY, none.Cwd = "none", true, ""
-	for name, s := range map[string]spec.Spec{"private": claude("private"), "server": cloud, "engine": engine, "no-network": none} {
-		p, err := NewPlan(s, debian(), ports)
+	for name, s := range map[string]spec.Spec{"private": claude("private"), "server": cloud, "engine": engine, "no-network": none, "repository": project} {
+		m := debian()
+		if s.Cwd == project.Cwd {
+			m.Repos = []Repo{{Guard: []string{"/data/project/.git/hooks", "/data/project/.git/config"}}}
+		}
+		p, err := NewPlan(s, m, ports)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		p.Env = map[string]string{"HOME": "/data", "BOTBOX": "1"}
+		p.Env = map[string]string{"HOME": p.Home, "BOTBOX": "1"}
 		compare(t, name, render(p))
 	}
 }
@@ -95,31 +102,139 @@ func compare(t *testing.T, name, got string) {
 	}
 }
 
-// TestNoMountHidesAnother holds for whatever a driver asks for.
-func TestNoMountHidesAnother(t *testing.T) {
-	pool := []string{
-		"/srv/a", "/srv/a/b", "/srv/a/b/c", "/srv", "/data/p", "/data/p/q", "/data/x/y/z", "/tmp/w", "/tmp/w/v",
-		"/usr/local/src/p", "/opt/tool", "/data/.openmausbot/workspaces/b1", "/data/.openmausbot/workspaces/b1/sub",
-		"/data/.openmausbot/workspaces/b2", "/home/u/project", "/mnt/disk",
+// pool are paths that a driver may name; some are refused.
+var pool = []string{
+	"/srv/a", "/srv/a/b", "/srv/a/b/c", "/srv", "/data/p", "/data/p/q", "/data/x/y/z", "/tmp/w", "/tmp/w/v", "/tmp/.X11-unix",
+	"/usr/local/src/p", "/opt/tool", "/data/.openmausbot", "/data/.openmausbot/workspaces/b1", "/data/.openmausbot/workspaces/b1/sub",
+	"/data/.openmausbot/hook-tokens/t1", "/data/.openmausbot/config.json", "/home/u/project", "/mnt/disk", "/mnt", "/", "/data", "/run/user/1000/bus",
+	"/var/run/docker.sock", "/var/lib", "/var/lib/docker", "/data/state", "/data/state/x/botbox", "/data/homes/team", "/data/.codex", "/srv/repo", "/srv/tree",
+}
+
+// randomAsk is a spec of the pool, and a machine that it finds.
+func randomAsk(r *rand.Rand) (spec.Spec, Machine) {
+	any := func() string { return pool[r.IntN(len(pool))] }
+	m := debian()
+	m.Own = []Folder{{"/data/state/x/botbox", r.IntN(9) > 0}, {"/run/botbox", true}}
+	m.DataExists = r.IntN(9) > 0
+	if r.IntN(4) == 0 {
+		m.DataDir = "/srv/a/b/data"
 	}
+	s := claude([]string{"private", "server", "engine"}[r.IntN(3)])
+	s.Cwd = any()
+	s.Profile.Work = []string{"ro", "rw"}[r.IntN(2)]
+	if s.Home.Mode == "engine" {
+		s.Home.Path = []string{"/data/homes/team", any()}[r.IntN(2)]
+		s.Home.Signin = []spec.Signin{{From: any(), As: ".codex"}, {From: any(), As: ".config/opencode"}}[:r.IntN(3)]
+	}
+	for range r.IntN(3) {
+		s.Paths.RW = append(s.Paths.RW, any())
+		s.Paths.RO = append(s.Paths.RO, any())
+	}
+	if r.IntN(4) == 0 {
+		s.Paths.ArgvFiles, s.Paths.PermSocketDir = []string{any()}, any()
+	}
+	git, common := any()+"/.git", any()
+	m.Repos = []Repo{
+		{Guard: []string{git + "/hooks", git + "/config"}},
+		{Common: "/srv/repo/.git", Write: []string{"/srv/repo/.git/worktrees/t", "/srv/repo/.git/objects"}, Read: []string{"/srv/repo/.git/config"}},
+		{Common: common, Write: []string{common + "/objects"}, Read: []string{common + "/HEAD"}},
+	}[:r.IntN(4)]
+	m.Executable = Executable{
+		{[]Link{{"/data/.local/bin/claude", "../share/claude"}}, "/data/.local/share/claude", "/data/.local/share/claude"},
+		{nil, any() + "/bin/node", any()},
+	}
+	return s, m
+}
+
+// Whatever a driver asks for is refused, or built so that no mount hides
+// another, nothing shows the data folder or the worker's own, and no mount
+// stands unguarded where a box can write.
+func TestRandomPlans(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	planned := 0
-	for range 5000 {
-		s := claude([]string{"private", "server"}[r.IntN(2)])
-		s.Cwd = pool[r.IntN(len(pool))]
-		for range r.IntN(4) {
-			s.Paths.RW = append(s.Paths.RW, pool[r.IntN(len(pool))])
-			s.Paths.RO = append(s.Paths.RO, pool[r.IntN(len(pool))])
-		}
-		p, err := NewPlan(s, debian(), ports)
+	planned, nested, pins := 0, 0, 0
+	for range 10000 {
+		s, m := randomAsk(r)
+		p, err := NewPlan(s, m, ports)
 		if err != nil {
-			continue // refused: nothing is mounted
+			if code := reason.Of(err).Code; code != reason.PathRefused {
+				t.Fatalf("%v", err)
+			}
+			continue
 		}
 		planned++
 		checkOrder(t, p)
+		checkHidden(t, p, m)
+		for _, mount := range p.Mounts {
+			if mount.Nested {
+				nested++
+			}
+			if strings.HasPrefix(mount.Reason, "cannot be moved") {
+				pins++
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("asked %+v\nplanned %+v", s, p.Mounts)
+		}
 	}
-	if planned < 500 {
-		t.Errorf("only %d of the plans were not refused: the test tries too little", planned)
+	if planned < 1000 || nested < 500 || pins < 200 {
+		t.Errorf("%d plans, %d nested mounts, %d pins: the test tries too little", planned, nested, pins)
+	}
+}
+
+// checkHidden looks for a way to what no box sees, as the kernel would.
+func checkHidden(t *testing.T, p *Plan, m Machine) {
+	t.Helper()
+	secret := []string{m.DataDir, m.DataDir + "/config.json", m.DataDir + "/workspaces", "/run/docker.sock", "/var/lib/docker"}
+	for _, own := range m.Own {
+		secret = append(secret, own.Path)
+	}
+	for _, path := range secret {
+		for _, mount := range p.Mounts {
+			if mount.Kind != Bind && mount.Kind != ROBind || mount.Program != nil || !within(path, mount.Source) {
+				continue
+			}
+			inside := mount.Dest + strings.TrimPrefix(path, mount.Source)
+			if there := p.at(inside); there.Kind == Bind || there.Kind == ROBind {
+				t.Errorf("%s is in the box, at %s", path, inside)
+			}
+		}
+	}
+}
+
+// at finds the mount that a path of the box belongs to.
+func (p *Plan) at(path string) *Mount {
+	for i := range p.Mounts {
+		if p.Mounts[i].Dest == path && p.Mounts[i].Kind != ROAgain {
+			return &p.Mounts[i]
+		}
+	}
+	return p.above(path)
+}
+
+// A system with a merged /usr and one without start both: no name is bound and
+// linked (paperclip#10684).
+func TestSplitAndMergedUsr(t *testing.T) {
+	split := debian()
+	split.RootDirs, split.RootLinks = []string{"usr", "etc", "opt", "bin", "sbin", "lib", "lib64"}, map[string]string{}
+	for name, m := range map[string]Machine{"split": split, "merged": debian()} {
+		p, err := NewPlan(claude("private"), m, ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib64"} {
+			n := 0
+			for _, mount := range p.Mounts {
+				if mount.Dest == dir {
+					n++
+					if want := map[string]MountKind{"split": ROBind, "merged": Symlink}[name]; mount.Kind != want {
+						t.Errorf("%s: %s is of kind %d", name, dir, mount.Kind)
+					}
+				}
+			}
+			if n != 1 {
+				t.Errorf("%s: %s is made %d times", name, dir, n)
+			}
+		}
 	}
 }
 
@@ -134,8 +249,12 @@ func checkOrder(t *testing.T, p *Plan) {
 				t.Errorf("%s, mounted later, hides %s", later.Dest, earlier.Dest)
 			}
 		}
-		if above := nearest(p.Mounts[:i], later.Dest); above != nil && above.Kind == Bind && later.Dest != "/data/.openmausbot" {
-			t.Errorf("%s is mounted below %s, which the box can write", later.Dest, above.Dest)
+		above := nearest(p.Mounts[:i], later.Dest)
+		if above == nil || above.Kind != Bind {
+			continue
+		}
+		if !later.Nested || filepath.Dir(later.Dest) != above.Dest {
+			t.Errorf("%s is mounted below %s, which the box can write, unguarded or without pins", later.Dest, above.Dest)
 		}
 	}
 	last := p.Mounts[len(p.Mounts)-1]

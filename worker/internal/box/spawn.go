@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -42,22 +43,23 @@ type Child struct{ cmd *exec.Cmd }
 
 // Start makes a child of ours the box that the kit describes. Its environment
 // is empty: what bubblewrap itself was started with could be read in the box,
-// in /proc/1/environ.
+// in /proc/1/environ. No parent-death signal is set: bubblewrap asks for one
+// itself, later. One that fires before bubblewrap has let its first child go on
+// leaves that child waiting for ever; without, boxentry finds nobody to say go.
 func (s *Spawner) Start(k *Kit, stdio [3]*os.File, ownGroup bool) (*Child, error) {
 	cmd := &exec.Cmd{
 		Path: k.Bwrap, Args: k.Argv, Env: []string{}, Dir: "/",
 		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
-		ExtraFiles: k.Files,
-		SysProcAttr: &syscall.SysProcAttr{
-			Pdeathsig: syscall.SIGKILL,
-			Setpgid:   ownGroup,
-		},
+		ExtraFiles:  slices.Concat(k.Below, k.Files),
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: ownGroup},
 	}
 	err := s.start(cmd)
 	k.Release()
 	if err != nil {
 		return nil, reason.New(reason.BoxFailed, "start %s: %w", k.Bwrap, err)
 	}
+	k.HeldBy(cmd.Process.Pid)
+	go endOrphans() // of a process like this one, which was killed in its first moments
 	return &Child{cmd}, nil
 }
 
@@ -120,6 +122,23 @@ func (s *Spawner) ask(within time.Duration, files []*os.File, path string, args 
 		return buf.b, context.DeadlineExceeded
 	}
 	return buf.b, err
+}
+
+// inNamespaces starts boxentry in a user namespace of its own, by the call that
+// bubblewrap makes too, and with what unshareflags adds. The error is the
+// kernel's.
+func (s *Spawner) inNamespaces(within time.Duration, entry *os.File, unshareflags uintptr) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/fd/"+strconv.Itoa(int(entry.Fd())), "trial")
+	cmd.Env, cmd.Dir = []string{}, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWUSER, Unshareflags: unshareflags,
+	}
+	if err := s.start(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
 }
 
 // limited keeps the first 64 KiB of what a program says.

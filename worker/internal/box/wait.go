@@ -62,6 +62,14 @@ func (p *Process) Close() {
 	}
 }
 
+// HeldBy says which process becomes bubblewrap. When that one ends early, no
+// time is lost on waiting for a box that nobody builds.
+func (k *Kit) HeldBy(pid int) {
+	if p, err := openProcess(pid); err == nil {
+		k.holder = p
+	}
+}
+
 // readStatus reads bubblewrap's two lines of JSON: the pid of the box's first
 // process when it has started, and the exit status when it has ended. No
 // second line means that bubblewrap was killed or never ran the command.

@@ -79,26 +79,31 @@ func Serve(l *net.UnixListener, r *turn.Runner) error {
 }
 
 func serveOne(conn *net.UnixConn, r *turn.Runner) {
-	conn.SetDeadline(time.Now().Add(askWithin))
-	if err := CheckPeer(conn); err != nil {
-		send(conn, refusal(err), nil)
-		return
-	}
+	conn.SetReadDeadline(time.Now().Add(askWithin))
+	asker, stranger := peer(conn)
+	// A stranger is heard out too: the kernel drops the answer to a caller
+	// whose packet was never read.
 	s, err := readSpec(conn)
-	if err == nil {
-		err = lease(conn, r, s)
+	switch {
+	case stranger != nil:
+		err = stranger
+	case err != nil:
+		r.Refuse(spec.Spec{}, err) // nothing of it is good for a log
+	default:
+		err = lease(conn, r, s, asker)
 	}
 	if err != nil {
 		send(conn, refusal(err), nil)
 	}
 }
 
-// lease prepares one box and gives its kit away.
-func lease(conn *net.UnixConn, r *turn.Runner, s spec.Spec) error {
+// lease prepares one box and gives its kit away to the process that asked.
+func lease(conn *net.UnixConn, r *turn.Runner, s spec.Spec, asker int) error {
 	t, answer, err := r.Prepare(s, turn.Way{First: box.LeaseFD})
 	if err != nil {
 		return err
 	}
+	t.Kit.HeldBy(asker)
 	files := t.Kit.Files
 	err = send(conn, reply{Answer: &answer, Bwrap: t.Kit.Bwrap, Argv: t.Kit.Argv, Files: len(files)}, files)
 	if err != nil {
@@ -112,21 +117,27 @@ func lease(conn *net.UnixConn, r *turn.Runner, s spec.Spec) error {
 
 // CheckPeer lets the worker's own user and root in.
 func CheckPeer(conn *net.UnixConn) error {
+	_, err := peer(conn)
+	return err
+}
+
+// peer gives the pid of a caller that CheckPeer lets in.
+func peer(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return reason.New(reason.System, "see who is asking: %w", err)
+		return 0, reason.New(reason.System, "see who is asking: %w", err)
 	}
 	var cred *unix.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil || credErr != nil {
-		return reason.New(reason.System, "see who is asking: %w", errors.Join(err, credErr))
+		return 0, reason.New(reason.System, "see who is asking: %w", errors.Join(err, credErr))
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-		return reason.New(reason.NotYours, "this worker belongs to another user")
+		return 0, reason.New(reason.NotYours, "this worker belongs to another user")
 	}
-	return nil
+	return int(cred.Pid), nil
 }
 
 // readSpec takes the spec out of the packet, or out of the memfd beside it.
@@ -184,6 +195,7 @@ func send(conn *net.UnixConn, r reply, files []*os.File) error {
 		}
 		rights = unix.UnixRights(fds...)
 	}
+	conn.SetWriteDeadline(time.Now().Add(askWithin))
 	_, _, err = conn.WriteMsgUnix(b, rights, nil)
 	return err
 }

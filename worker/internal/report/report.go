@@ -72,7 +72,10 @@ type Report struct {
 	Build    string   `json:"build"`
 	Bwrap    string   `json:"bwrap"` // bubblewrap's version
 	Kernel   string   `json:"kernel"`
+	Landlock int      `json:"landlock"` // the version of this kernel's, 0 = none: boxes lack their second write wall
 	Warnings []string `json:"warnings"`
+
+	Limits map[string]string `json:"limits,omitempty"` // what can bound pids, memory and cpu of a box here
 }
 
 // New begins a report with what was found on this machine.

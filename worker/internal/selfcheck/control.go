@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/openmausbot/botbox/worker/internal/report"
 )
 
@@ -60,6 +62,7 @@ var controls = []control{
 	}},
 	{"W1", both, "the folders outside are as they were", (*evidence).unchanged},
 	{"W2", after, "the writes landed, and nobody came through the egress gate", (*evidence).landed},
+	{"S15", both, "the folder can be written, and nothing is in it", (*evidence).walledEmpty},
 	{"B1 B2", before, "the worker was given the key", (*evidence).keyGiven},
 	{"B4 B5 B6", before, "the provider answers to the key and to nothing else", (*evidence).providerStrict},
 	{"B4 B5 B6", after, "the provider was called three times, each with the key alone", (*evidence).calledRightly},
@@ -166,6 +169,13 @@ func (e *evidence) landed() error {
 		return errors.New("somebody came")
 	}
 	return errors.Join(e.holdsMarker(filepath.Join(e.WorkDir, "boxprobe.w2")), e.holdsMarker(filepath.Join(e.BotDir, "boxprobe.w2")))
+}
+
+func (e *evidence) walledEmpty() error {
+	if entries, err := os.ReadDir(e.at("walled")); err != nil || len(entries) > 0 {
+		return errors.New("something is in it")
+	}
+	return unix.Access(e.at("walled"), unix.W_OK)
 }
 
 func (e *evidence) keyGiven() error {

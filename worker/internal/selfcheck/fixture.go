@@ -50,4 +50,9 @@ type fixture struct {
 	Ungranted  string   `json:"ungranted"`
 	ScanExtra  []string `json:"scan_extra"`
 	UpstreamOK string   `json:"upstream_ok"`
+
+	Landlock int    `json:"landlock"`
+	Walled   string `json:"walled"`
+	Pids     int    `json:"pids"`
+	Nofile   int    `json:"nofile"`
 }

@@ -30,6 +30,8 @@ var mutations = []mutation{
 	{"env-all", "the allow-list of names: what it dropped is set", envAll},
 	{"tmp-shared", "what hides other turns' folders in /tmp, /var/tmp and /run", sharedTmp},
 	{"broker-off", "the broker: the key itself is set, and no base URL", brokerOff},
+	{"no-landlock", "the second write wall, and what keeps signals in", func(_ *outside, p *box.Plan) { p.Writable = nil }},
+	{"no-limits", "the limits of processes and open files, and the sizes of private folders", noLimits},
 }
 
 // chosen finds mutations by name, in the table's order.
@@ -58,13 +60,15 @@ func mutationNames() []string {
 
 // declared lists the checks that must fail under the mutations, sorted. A
 // machine without routes, or with no interface but lo, shares nothing that N4
-// or N5 could find.
+// or N5 could find; a kernel whose Landlock cannot do what S15 and S16 try has
+// no such wall to take away.
 func (o *outside) declared(rows []row, under []mutation) []string {
 	var ids []string
 	for _, r := range rows {
 		nothing := r.ID == "N4" && o.NoRouteOutside || r.ID == "N5" && o.lone
+		noWall := r.ID == "S15" && o.Landlock < 2 || r.ID == "S16" && o.Landlock < 6
 		for _, m := range under {
-			if slices.Contains(r.BrokenBy, m.name) && !(nothing && m.name == shareNet) {
+			if slices.Contains(r.BrokenBy, m.name) && !(nothing && m.name == shareNet) && !noWall {
 				ids = append(ids, r.ID)
 			}
 		}
@@ -143,6 +147,13 @@ func sharedTmp(o *outside, p *box.Plan) {
 			source = dir // and opening it says why not
 		}
 		insert(p, box.Mount{Kind: box.Bind, Source: source, Dest: dir, Reason: "mutation tmp-shared"})
+	}
+}
+
+func noLimits(_ *outside, p *box.Plan) {
+	p.Pids, p.Nofile = 0, 0
+	for i := range p.Mounts {
+		p.Mounts[i].Size = 0
 	}
 }
 

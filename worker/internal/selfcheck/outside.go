@@ -110,7 +110,8 @@ func (o *outside) makeFiles() (err error) {
 	o.OtherBotFile, o.OtherToken = o.at("data/workspaces/other/MEMORY.md"), o.at("data/hook-tokens/other/hook.token")
 	o.WorkDir, o.BotDir, o.PutBacks = o.at("work"), o.at("data/workspaces/own"), []string{"workspaces", "hook-tokens"}
 	o.Unbound = []string{o.at("elsewhere")}
-	for _, dir := range []string{"work", "code", "elsewhere", "home", "data/workspaces/own", "data/workspaces/other", "data/hook-tokens/own", "data/hook-tokens/other"} {
+	o.Walled, o.Landlock, o.Pids, o.Nofile = "/walled", box.Landlock(), maxPids, maxFiles
+	for _, dir := range []string{"work", "code", "elsewhere", "walled", "home", "data/workspaces/own", "data/workspaces/other", "data/hook-tokens/own", "data/hook-tokens/other"} {
 		if err := os.MkdirAll(o.at(dir), 0o700); err != nil {
 			return err
 		}

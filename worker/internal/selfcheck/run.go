@@ -34,6 +34,13 @@ type Wish struct {
 // within bounds the whole visit of the probe. It takes about a second.
 const within = 30 * time.Second
 
+// What the probe may have, so that it can reach the limits in a moment. Every
+// limit is set in the same way, whatever it is.
+const (
+	maxPids  = 256
+	maxFiles = 512
+)
+
 // probePath is where boxprobe stands in the self-check's box.
 const probePath = "/run/botbox/boxprobe"
 
@@ -132,6 +139,7 @@ func (v *visit) spec(file string) spec.Spec {
 			RO:        []string{v.at("code"), v.at("data/hook-tokens/own")},
 			ArgvFiles: []string{file},
 		},
+		Limits: spec.Limits{Pids: maxPids, Nofile: maxFiles},
 		Broker: spec.Broker{TTLS: 2 * int(within/time.Second)},
 		Env: map[string]spec.Value{
 			keyName:  {Text: secret.New(v.key)},
@@ -146,6 +154,9 @@ func (v *visit) spec(file string) spec.Spec {
 
 // change lets boxprobe in, and takes away what the mutations say.
 func (v *visit) change(p *box.Plan) {
+	// After the plan was made, so that Landlock does not know of it, and below
+	// none of the folders that it knows.
+	insert(p, box.Mount{Kind: box.Bind, Source: v.at("walled"), Dest: v.Walled, Reason: "the self-check's writable mount"})
 	insert(p, box.Mount{Kind: box.ROBind, Source: v.probe.Name(), Program: &v.probe, Dest: probePath, Reason: "the self-check's probe"})
 	for _, m := range v.under {
 		m.change(v.outside, p)

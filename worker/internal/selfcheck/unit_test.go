@@ -200,6 +200,7 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"no file in /var/tmp":    {"T2", remove(func(e *evidence) string { return e.VarTmpFile })},
 		"no file in /run":        {"T2", remove(func(e *evidence) string { return e.RunFile })},
 		"a new folder":           {"W1", func(e *evidence) { os.Mkdir(filepath.Join(e.Unbound[0], "x"), 0o700) }},
+		"a file in a new place":  {"S15", func(e *evidence) { os.Mkdir(filepath.Join(e.at("walled"), "x"), 0o700) }},
 		"a write that is lost":   {"W2", remove(func(e *evidence) string { return filepath.Join(e.WorkDir, "boxprobe.w2") })},
 		"a stranger":             {"W2", func(e *evidence) { knockTwice(t, e.loopback) }},
 		"N1 that came not":       {"W2", func(e *evidence) { e.results = map[string]report.Result{"N1": {Verdict: fail}} }},

@@ -148,6 +148,8 @@ func (s *Spec) fillDefaults() {
 	def(&s.OnUnavailable, "refuse")
 	def(&s.Net.Harness.Prefix, "/api/internal/")
 	def(&s.Net.Egress.Profile, "public")
+	def(&s.Profile.Work, "rw")
+	def(&s.Profile.Keys, "broker")
 	if s.V == 0 {
 		s.V = 1
 	}
@@ -180,6 +182,9 @@ func (s *Spec) check() error {
 	if s.LocalVM {
 		return reason.New(reason.LocalVM, "this turn works in a Local VM, which is reached through the container runtime's socket")
 	}
+	if err := s.checkBrowser(); err != nil {
+		return err
+	}
 	return s.checkPaths()
 }
 
@@ -208,11 +213,13 @@ var choices = []struct {
 	known []string
 	later []string
 }{
-	{"kind", func(s *Spec) string { return s.Kind }, []string{"turn", "selfcheck"}, []string{"browser", "mcp-test"}},
+	{"kind", func(s *Spec) string { return s.Kind }, []string{"turn", "selfcheck", "browser"}, []string{"mcp-test"}},
 	{"home.mode", func(s *Spec) string { return s.Home.Mode }, []string{"private", "engine", "server"}, nil},
-	{"net.mode", func(s *Spec) string { return s.Net.Mode }, []string{"gated", "none"}, []string{"shared"}},
+	{"net.mode", func(s *Spec) string { return s.Net.Mode }, []string{"gated", "none", "shared"}, nil},
 	{"net.egress.profile", func(s *Spec) string { return s.Net.Egress.Profile }, []string{"public"}, nil},
 	{"net.harness.prefix", func(s *Spec) string { return s.Net.Harness.Prefix }, []string{"/api/internal/"}, nil},
+	{"profile.work", func(s *Spec) string { return s.Profile.Work }, []string{"rw", "ro"}, nil},
+	{"profile.keys", func(s *Spec) string { return s.Profile.Keys }, []string{"broker", "none"}, nil},
 	{"user.mode", func(s *Spec) string { return s.User.Mode }, []string{"maus"}, []string{"per-bot"}},
 	{"on_unavailable", func(s *Spec) string { return s.OnUnavailable }, []string{"refuse"}, []string{"run-unboxed"}},
 }
@@ -231,26 +238,34 @@ func (s *Spec) checkChoices() error {
 		return bad("field engine: %q is none of %s, acp:NAME", s.Engine, strings.Join(Engines, ", "))
 	}
 	l := s.Limits
-	if l.Pids < 0 || l.MemoryMB < 0 || l.CPU < 0 || l.TmpMB < 0 || l.Nofile < 0 || s.Broker.TTLS < 0 {
+	if l.Pids < 0 || l.MemoryMB < 0 || l.CPU < 0 || l.TmpMB < 0 || l.Nofile < 0 || l.WallS < 0 || s.Broker.TTLS < 0 {
 		return bad("field limits: a limit is negative")
+	}
+	if l.MemoryMB > MaxMemoryMB || l.CPU > MaxCPU || (l.CPU > 0 && l.CPU < MinCPU) || l.WallS > MaxWallS {
+		return bad("field limits: memory_mb up to %d, cpu from %g to %d, wall_s up to %d", MaxMemoryMB, MinCPU, MaxCPU, MaxWallS)
 	}
 	return s.refuseLater()
 }
 
+// What a limit may be: more is a slip of the pen, and less than the kernel's
+// own granularity is no limit.
+const (
+	MaxMemoryMB = 1 << 24 // 16 TiB
+	MinCPU      = 0.01    // 1 ms in each period of 100, the least that the kernel takes
+	MaxCPU      = 4096
+	MaxWallS    = 7 * 24 * 3600
+)
+
 // refuseLater names what the contract has and this build has not.
 func (s *Spec) refuseLater() error {
 	for field, asked := range map[string]bool{
-		"home.signin":            len(s.Home.Signin) > 0,
 		"net.relay":              s.Net.Relay,
 		"net.loopback_upstreams": len(s.Net.LoopbackUpstreams) > 0,
 		"net.egress.deny":        len(s.Net.Egress.Deny) > 0,
 		"net.egress.ports":       len(s.Net.Egress.Ports) > 0,
 		"net.egress.max_bytes":   s.Net.Egress.MaxBytes != 0,
 		"broker.mcp":             len(s.Broker.MCP) > 0,
-		"browser":                s.Browser.Launcher || s.Browser.Profile != nil,
-		"limits.memory_mb":       s.Limits.MemoryMB != 0,
-		"limits.cpu":             s.Limits.CPU != 0,
-		"limits.wall_s":          s.Limits.WallS != 0,
+		"browser.launcher":       s.Browser.Launcher,
 		"limits.idle_s":          s.Limits.IdleS != 0,
 	} {
 		if asked {
@@ -264,6 +279,12 @@ func (s *Spec) refuseLater() error {
 func (s *Spec) checkPaths() error {
 	if (s.Home.Mode == "engine") != (s.Home.Path != "") {
 		return bad("field home.path belongs to home.mode engine, and to no other")
+	}
+	if err := s.Home.checkSignin(); err != nil {
+		return err
+	}
+	if err := s.checkProfile(); err != nil {
+		return err
 	}
 	all := map[string][]string{
 		"cwd": {s.Cwd}, "data_dir": {s.DataDir}, "home.path": {s.Home.Path},

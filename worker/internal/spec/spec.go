@@ -15,8 +15,8 @@ const MaxBytes = 4 << 20
 // Spec is one boxed turn as it was asked for (DESIGN §8).
 type Spec struct {
 	V            int    `json:"v"`
-	ID           string `json:"id,omitempty"` // the asker's own name for the box
-	Kind         string `json:"kind,omitempty"`
+	ID           string `json:"id,omitempty"`   // the asker's own name for the box
+	Kind         string `json:"kind,omitempty"` // turn, browser, selfcheck
 	Bot          string `json:"bot,omitempty"`
 	Conversation string `json:"conversation,omitempty"`
 	Turn         string `json:"turn,omitempty"`
@@ -41,6 +41,7 @@ type Spec struct {
 	Limits  Limits  `json:"limits,omitzero"`
 	User    User    `json:"user,omitzero"`
 	TTY     bool    `json:"tty,omitempty"`
+	Profile Profile `json:"profile,omitzero"`
 
 	OnUnavailable string `json:"on_unavailable,omitempty"`
 }
@@ -58,11 +59,20 @@ type Home struct {
 	Signin []Signin `json:"signin,omitempty"`
 }
 
-// Signin is one of a team's sign-in folders.
+// Signin is one of a team's sign-in folders, let in over a folder of the
+// engine home, which must be there. A folder, since engines renew their
+// sign-in by rename.
 type Signin struct {
-	From string `json:"from"`
-	As   string `json:"as"`
-	Mode string `json:"mode"`
+	From string `json:"from"` // the team's folder, absolute
+	As   string `json:"as"`   // its place in the engine home: .codex
+	Mode string `json:"mode"` // rw-dir
+}
+
+// Profile takes from one bot's boxes what other bots' have. No network is
+// net.mode none, and a host allow-list is net.egress.allow.
+type Profile struct {
+	Work string `json:"work,omitempty"` // rw, or ro: the work folder can only be read
+	Keys string `json:"keys,omitempty"` // broker, or none: no key, no token and no sign-in
 }
 
 // Paths are put back into the box, each at its own path.
@@ -126,10 +136,11 @@ type MCP struct {
 	Headers map[string]Value `json:"headers,omitempty"`
 }
 
-// Browser asks for a browser's box.
+// Browser belongs to a box of kind browser.
 type Browser struct {
-	Launcher bool    `json:"launcher,omitempty"`
-	Profile  *string `json:"profile,omitempty"`
+	Launcher  bool    `json:"launcher,omitempty"`
+	Profile   *string `json:"profile,omitempty"`    // the one folder that outlives the box
+	DebugPipe bool    `json:"debug_pipe,omitempty"` // the asker's descriptors 3 and 4 are a debugging pipe
 }
 
 // Limits bound what a box may use; 0 is the default of each.

@@ -3,11 +3,11 @@ package turn
 import (
 	"log/slog"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 )
 
@@ -18,25 +18,33 @@ func (t *Turn) Attend() (int, error) {
 	defer t.finish()
 	live, err := t.Kit.Meet(t.Plan.Listen, meetWithin)
 	if err != nil {
-		return 0, t.runner.refuse(t.Spec, err)
+		return 0, t.runner.Refuse(t.Spec, err)
 	}
+	defer func() { t.group.Close() }() // when nothing is left in it
 	defer live.Close()
 	serving := t.attach(live.Listeners)
 	defer serving.close()
 	// Runs first of all, so that a token dies with its engine and not with
 	// what is still to be tidied up.
 	defer t.runner.Broker.Revoke(t.ID)
-	if err := live.Go(); err != nil {
-		return 0, t.runner.refuse(t.Spec, err)
+	if err := t.bound(live); err != nil {
+		if t.Kit.First == box.LeaseFD { // the asker hears of it in no other way
+			live.Refuse(err)
+		}
+		return 0, t.runner.Refuse(t.Spec, err)
+	}
+	if err := live.Go(t.Plan.Writable); err != nil {
+		return 0, t.runner.Refuse(t.Spec, err)
 	}
 	t.live = live
 	close(t.ready)
 	t.runner.Count("boxed")
-	t.log(journal.BoxStarted, slog.Int("pid", live.Engine.Pid))
+	t.log(journal.BoxStarted, slog.Int("pid", live.Engine.Pid), slog.Int("landlock", live.Landlock))
+	defer t.watchTime()()
 	live.Engine.Wait()
 	t.runner.Broker.Revoke(t.ID)
 	code := live.Exit()
-	t.log(journal.BoxEnded, slog.Int("code", code), slog.Int64("ms", time.Since(t.Since).Milliseconds()))
+	t.conclude(code)
 	return code, nil
 }
 
@@ -76,6 +84,16 @@ func (t *Turn) Pid() int {
 	}
 }
 
+// Landlock is the version that confines the engine, 0 before it runs.
+func (t *Turn) Landlock() int {
+	select {
+	case <-t.ready:
+		return t.live.Landlock
+	default:
+		return 0
+	}
+}
+
 // Signal sends a signal to the engine. Before the engine runs there is nobody
 // to tell.
 func (t *Turn) Signal(sig syscall.Signal) error {
@@ -91,6 +109,7 @@ func (t *Turn) Signal(sig syscall.Signal) error {
 func (t *Turn) Kill() {
 	select {
 	case <-t.ready:
+		t.group.Kill()
 		t.live.Kill()
 	case <-t.ended:
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/gate/egress"
 	"github.com/openmausbot/botbox/worker/internal/gate/harness"
+	"github.com/openmausbot/botbox/worker/internal/gate/socks"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 )
 
@@ -33,6 +34,12 @@ func (t *Turn) chooseGates() error {
 			}
 			dialer.BoxHosts = append(dialer.BoxHosts, p)
 		}
+	}
+	if t.Spec.Kind == "browser" {
+		t.gates = map[int]server{
+			t.Plan.Ports.SOCKS: socks.New(socks.Options{Box: t.ID, Dialer: dialer, Log: t.decided, Fault: t.fault}),
+		}
+		return nil
 	}
 	upstream := t.Spec.Net.Harness.Upstream
 	if upstream == "" {

@@ -4,13 +4,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/boxenv"
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/seccomp"
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 	"github.com/openmausbot/botbox/worker/internal/spec"
 )
@@ -25,8 +28,12 @@ type Turn struct {
 	runner *Runner
 	gates  map[int]server // by port
 	live   *box.Live      // set when the engine may run
+	group  *cgroup.Group
 	ready  chan struct{}
 	ended  chan struct{}
+
+	overdue atomic.Bool // its time was over
+	ending  Ending      // set before ended is closed
 }
 
 // Answer is what the asker is told of its box. It holds names only: no value
@@ -56,13 +63,13 @@ type Way struct {
 func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
 	t := &Turn{Spec: s, runner: r, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
 	if err := r.admit(t, s.ID); err != nil {
-		return nil, Answer{}, r.refuse(s, err)
+		return nil, Answer{}, r.Refuse(s, err)
 	}
 	answer, err := t.prepare(way)
 	if err != nil {
 		r.Broker.Revoke(t.ID)
 		r.forget(t)
-		return nil, Answer{}, r.refuse(s, err)
+		return nil, Answer{}, r.Refuse(s, err)
 	}
 	return t, answer, nil
 }
@@ -72,11 +79,14 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if s.DataDir != "" && s.DataDir != r.Machine.DataDir {
 		return Answer{}, reason.New(reason.BadSpec, "the spec is not usable: field data_dir: it is not this machine's (OMB_DATA_DIR)")
 	}
-	plan, err := box.NewPlan(s, r.Machine.Again(), r.Ports)
+	plan, err := box.NewPlan(s, r.Machine.For(s, pathOf(s)), r.Ports)
 	if err != nil {
 		return Answer{}, err
 	}
 	plan.ID, t.Plan = t.ID, plan
+	if err := r.Groups.Check(t.limits(), r.NoGroups); err != nil {
+		return Answer{}, err
+	}
 	if err := t.chooseGates(); err != nil {
 		return Answer{}, err
 	}
@@ -109,7 +119,8 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	var answer Answer
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		verdict, _ := boxenv.Decide(name, s.Engine, s.EnvExtraNames)
-		if verdict != boxenv.Pass && verdict != boxenv.Credential {
+		// A browser has no use for a key, and runs what any page sends it.
+		if verdict != boxenv.Pass && (verdict != boxenv.Credential || s.Kind == "browser" || s.Profile.Keys == "none") {
 			answer.DroppedEnv = append(answer.DroppedEnv, name)
 			delete(given, name)
 		}
@@ -119,7 +130,7 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 		return answer, err
 	}
 	answer.Unbrokered = unbrokered
-	gated := s.Net.Mode == "gated"
+	gated := s.Net.Mode == "gated" && s.Kind != "browser" // whose gate is named by its command line
 	t.Plan.Env = boxenv.Fixed(0)
 	if gated {
 		t.Plan.Env = boxenv.Fixed(r.Ports.Harness)
@@ -127,7 +138,7 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	for name, value := range given {
 		t.Plan.Env[name] = value.Reveal()
 	}
-	t.Plan.Env["HOME"] = r.Machine.Home
+	t.Plan.Env["HOME"] = t.Plan.Home
 	t.Plan.Env["USER"], t.Plan.Env["LOGNAME"] = r.Machine.User, r.Machine.User
 	if gated {
 		err = t.issue(keys, &answer)
@@ -135,6 +146,14 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 		t.withoutNetwork(keys, &answer)
 	}
 	return answer, err
+}
+
+// pathOf is the PATH that the box will have.
+func pathOf(s spec.Spec) string {
+	if path := s.Env["PATH"].Text.Reveal(); path != "" {
+		return path
+	}
+	return boxenv.Fixed(0)["PATH"]
 }
 
 // resolve gathers the values that a spec gives, those of named secrets too.
@@ -204,7 +223,8 @@ func (t *Turn) describe(a Answer) Answer {
 	a.ID, a.Box, a.Build = t.ID, "bwrap", wire.Build
 	a.EnvNames = slices.Sorted(maps.Keys(t.Plan.Env))
 	a.MCPAddresses = map[string]string{}
-	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": false}
+	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
+	a.Layers["landlock"], a.Layers["limits"] = box.Landlock(), t.Holds()
 	for _, ns := range t.Plan.Namespaces {
 		a.Layers[ns.Name] = true
 	}
@@ -213,6 +233,7 @@ func (t *Turn) describe(a Answer) Answer {
 			*list = []string{}
 		}
 	}
+	a.Warnings = append(a.Warnings, t.Plan.Warnings...)
 	for _, name := range a.Unbrokered {
 		a.Warnings = append(a.Warnings, name+" stays raw in the box: its service takes no base URL")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 	"github.com/openmausbot/botbox/worker/internal/secret"
@@ -21,7 +22,7 @@ import (
 // DefaultPorts are those that a box's environment names (DESIGN §10). The
 // harness port is the server's own.
 func DefaultPorts(harness int) box.Ports {
-	return box.Ports{Egress: 3128, Broker: 18080, Harness: harness}
+	return box.Ports{Egress: 3128, Broker: 18080, Harness: harness, SOCKS: box.SOCKSPort}
 }
 
 // Limit is how many boxes one worker has open at most.
@@ -43,6 +44,10 @@ type Runner struct {
 	Harness string      // the server behind the harness gate, tcp:HOST:PORT or unix:PATH
 	Secrets func(name string) (secret.Text, error)
 	Log     *slog.Logger
+	// Groups bounds boxes by cgroups; nil where this process rules none, and
+	// NoGroups then says why not.
+	Groups   *cgroup.Tree
+	NoGroups error
 
 	// Count counts what the report shows: "boxed", boxes whose engine ran, and
 	// "refused", specs that got none.
@@ -52,6 +57,7 @@ type Runner struct {
 	boxes      map[string]*Turn
 	unbrokered map[string]bool // names of credentials that went into a box raw
 	closed     bool
+	endings    []Ending // of the latest boxes
 }
 
 // admit gives a turn its name, which no other running box has.
@@ -109,8 +115,8 @@ func (r *Runner) Running() []*Turn {
 	return all
 }
 
-// refuse counts a spec that got no box, and says so in the log.
-func (r *Runner) refuse(s spec.Spec, err error) error {
+// Refuse counts a spec that got no box, and says so in the log.
+func (r *Runner) Refuse(s spec.Spec, err error) error {
 	r.Count("refused")
 	journal.BoxRefused.Log(r.Log, slog.String("reason", string(reason.Of(err).Code)),
 		slog.String("bot_id", s.Bot), slog.String("conversation_id", s.Conversation), slog.String("cause", err.Error()))

@@ -1,0 +1,53 @@
+package turn
+
+import (
+	"maps"
+	"strconv"
+	"testing"
+
+	"github.com/openmausbot/botbox/worker/internal/spec"
+)
+
+func TestTheLatestEndingsAreKept(t *testing.T) {
+	r := &Runner{}
+	for i := range 3 * remembered {
+		r.remember(Ending{ID: strconv.Itoa(i), End: EndExited, Code: i})
+	}
+	r.remember(Ending{ID: "again", Code: 1})
+	r.remember(Ending{ID: "again", Code: 2})
+	if e, ok := r.Ended("again"); !ok || e.Code != 2 {
+		t.Errorf("of two boxes of one name: %+v, %v", e, ok)
+	}
+	last := strconv.Itoa(3*remembered - 1)
+	if e, ok := r.Ended(last); !ok || e.ID != last {
+		t.Errorf("the last one: %+v, %v", e, ok)
+	}
+	if e, ok := r.Ended("0"); ok {
+		t.Errorf("the first of many is kept: %+v", e)
+	}
+	if len(r.endings) > remembered {
+		t.Errorf("%d are kept", len(r.endings))
+	}
+}
+
+// What bounds a box is said, also when nothing does.
+func TestHolds(t *testing.T) {
+	for _, c := range []struct {
+		limits      spec.Limits
+		memory, cpu string
+	}{
+		{spec.Limits{}, "none", "none"},
+		{spec.Limits{MemoryMB: 1}, "cgroup", "none"},
+		{spec.Limits{MemoryMB: 1, CPU: 1}, "cgroup", "cgroup"},
+	} {
+		turn := &Turn{Spec: spec.Spec{Limits: c.limits}}
+		want := map[string]string{"pids": "rlimit", "memory": c.memory, "cpu": c.cpu}
+		if got := turn.Holds(); !maps.Equal(got, want) {
+			t.Errorf("%+v: %v", c.limits, got)
+		}
+	}
+	want := map[string]string{"pids": "rlimit", "memory": "none", "cpu": "none"}
+	if got := new(Runner).CanHold(); !maps.Equal(got, want) {
+		t.Errorf("without a cgroup: %v", got)
+	}
+}
