@@ -172,3 +172,22 @@ func TestLimits(t *testing.T) {
 		}
 	})
 }
+
+// Who works in /tmp works in the box's own, and is told so.
+func TestTheMachinesTmpIsNoWorkFolder(t *testing.T) {
+	ways(t, func(t *testing.T, p *place, run []string) {
+		canary, err := os.CreateTemp("/tmp", "canary")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(canary.Name())
+		left := filepath.Base(canary.Name()) + "-left"
+		out := rig.Run(t, p.botbox(nil, with(run, "--cwd", "/tmp", "--", "sh", "-c", "pwd; ls; echo x >"+left)...))
+		if out.Code != 0 || !strings.HasPrefix(out.Stdout, "/tmp\n") || strings.Contains(out.Stdout, "canary") || !strings.Contains(out.Stderr, "botbox: warning: ") {
+			t.Errorf("%+v", out)
+		}
+		if _, err := os.Stat("/tmp/" + left); err == nil {
+			t.Error("the box wrote the machine's /tmp")
+		}
+	})
+}

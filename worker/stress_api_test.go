@@ -73,14 +73,14 @@ func TestTheAPIWithBadInput(t *testing.T) {
 		{"POST", signal, `{"sig":""}`, 400, "usage"},
 		{"POST", signal, `{"sig":"TERM","pid":1}`, 400, "usage"},
 		{"POST", signal, `{"sig":"` + strings.Repeat("x", 1<<20) + `"}`, 400, "usage"},
-		{"GET", "/", "", 404, ""},
-		{"GET", "/v1", "", 404, ""},
-		{"GET", "/api/cloud/box/", "", 404, ""},
-		{"GET", "/v1/boxes/" + id + "/signal", "", 405, ""},
-		{"POST", "/api/cloud/box", "{}", 405, ""},
-		{"DELETE", "/v1/boxes", "", 405, ""},
-		{"PUT", "/v1/boxes/" + id, "{}", 405, ""},
-		{"GET", "/v1/selfcheck", "", 405, ""},
+		{"GET", "/", "", 404, "no-such-route"},
+		{"GET", "/v1", "", 404, "no-such-route"},
+		{"GET", "/api/cloud/box/", "", 404, "no-such-route"},
+		{"GET", "/v1/boxes/" + id + "/signal", "", 404, "no-such-route"},
+		{"POST", "/api/cloud/box", "{}", 404, "no-such-route"},
+		{"DELETE", "/v1/boxes", "", 404, "no-such-route"},
+		{"PUT", "/v1/boxes/" + id, "{}", 404, "no-such-route"},
+		{"GET", "/v1/selfcheck", "", 404, "no-such-route"},
 	} {
 		status, answer := p.api(c.method, c.path, c.body)
 		var fault struct{ Code, Message, Hint string }

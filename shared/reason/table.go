@@ -18,6 +18,7 @@ const (
 	NotYours       Code = "not-yours"
 	NoWorker       Code = "no-worker"
 	NoSuchBox      Code = "no-such-box"
+	NoSuchRoute    Code = "no-such-route"
 	StoreLocked    Code = "store-locked"
 	VersionSkew    Code = "version-skew"
 	MissingProgram Code = "missing-program"
@@ -71,6 +72,7 @@ var table = []Row{
 	{NoWorker, ExitUsage, "no worker listens there", "start one: botbox serve"},
 	{NoSuchBox, ExitUsage, "no running box has this name", "see botbox ps"},
 	{StoreLocked, ExitUsage, "another worker has the state file open", "stop that worker, or give this one another OMB_STATE_DIR"},
+	{NoSuchRoute, ExitUsage, "the worker's interface has no such path or method", "correct the path; GET /api/cloud/box is one that there is"},
 	{VersionSkew, ExitUsage, "two of our programs come from different builds", "install all four programs from one build and restart the worker"},
 	{MissingProgram, ExitUsage, "one of our own programs is not beside this one nor in /usr/libexec/botbox", "install all four programs together"},
 

@@ -19,6 +19,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/lease"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 	"github.com/openmausbot/botbox/worker/internal/spec"
+	"github.com/openmausbot/botbox/worker/internal/turn"
 )
 
 // runFlags are the flags of run (DESIGN §6).
@@ -118,15 +119,25 @@ func (c *call) boxed(entry box.Program, a account, s spec.Spec, f runFlags) (int
 	return c.standalone(entry, a, s, f)
 }
 
+// introduce says what the caller has to know of its box: all of it as JSON, or what
+// is weaker or other than may be expected.
+func (c *call) introduce(a turn.Answer, asJSON bool) {
+	if asJSON {
+		json.NewEncoder(c.stderr).Encode(a)
+		return
+	}
+	for _, text := range a.Warnings {
+		fmt.Fprintf(c.stderr, "botbox: warning: %s\n", text)
+	}
+}
+
 // becomeLeased returns only when there is no worker, or no box.
 func (c *call) becomeLeased(s spec.Spec, print bool) error {
 	l, err := lease.Ask(c.settings.runDir(), s)
 	if err != nil {
 		return err
 	}
-	if print {
-		json.NewEncoder(c.stderr).Encode(l.Answer)
-	}
+	c.introduce(l.Answer, print)
 	return l.Become(s.TTY)
 }
 

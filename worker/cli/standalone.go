@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -39,9 +38,7 @@ func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags)
 		printPlan(c.stdout, t.Kit)
 		return 0, nil
 	}
-	if f.json {
-		json.NewEncoder(c.stderr).Encode(answer)
-	}
+	c.introduce(answer, f.json)
 	t.Kit.Below = below
 	signals := c.catch(s.TTY)
 	child, err := r.Spawner.Start(t.Kit, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, !s.TTY)

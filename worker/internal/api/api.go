@@ -80,6 +80,9 @@ func (s *Server) routes() http.Handler {
 			write(w, http.StatusOK, v)
 		})
 	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, reason.New(reason.NoSuchRoute, "there is no %s %s here", r.Method, r.URL.Path))
+	})
 	return mux
 }
 
@@ -144,7 +147,7 @@ func (s *Server) signal(r *http.Request) (any, error) {
 	}
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&body); err != nil {
+	if err := d.Decode(&body); err != nil || d.More() {
 		return nil, reason.New(reason.Usage, `the body is not {"sig":"TERM"}`)
 	}
 	sig, known := signals[body.Sig]
@@ -163,7 +166,7 @@ func (s *Server) signal(r *http.Request) (any, error) {
 func status(code reason.Code) int {
 	row, _ := reason.Lookup(code)
 	switch {
-	case code == reason.NoSuchBox:
+	case code == reason.NoSuchBox, code == reason.NoSuchRoute:
 		return http.StatusNotFound
 	case code == reason.NotYours:
 		return http.StatusForbidden

@@ -146,6 +146,10 @@ var privateFolders = []struct {
 // defaultPids is enough for a parallel build, and ends a fork bomb.
 const defaultPids = 4096
 
+// isPrivateWork tells whether a work folder is one of those that every box has
+// of its own. The command works there, and nothing of the machine enters.
+func isPrivateWork(dir string) bool { return dir == "/tmp" || dir == "/var/tmp" }
+
 // cpuFiles are all that a box sees of /sys: programs built with TCMalloc stop
 // themselves at start without them (exit 134).
 var cpuFiles = []string{
@@ -177,6 +181,10 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 	p.addPrivate(s)
 	p.addHome(s, m)
 	p.Cwd = cmp.Or(p.Cwd, p.Home)
+	if isPrivateWork(s.Cwd) {
+		p.Warnings = append(p.Warnings, "the work folder "+s.Cwd+" is private in a box: what is written there ends with it")
+		s.Cwd = ""
+	}
 	p.addPutBacks(s)
 	p.addRepos(s, m)
 	p.addExecutable(s, m)
