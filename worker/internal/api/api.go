@@ -68,10 +68,6 @@ func (s *Server) routes() http.Handler {
 		"POST /v1/selfcheck":         func(*http.Request) (any, error) { return s.Check() },
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err, _ := r.Context().Value(peerFault{}).(error); err != nil {
-				fail(w, err)
-				return
-			}
 			v, err := answer(r)
 			if err != nil {
 				fail(w, err)
@@ -83,7 +79,13 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, reason.New(reason.NoSuchRoute, "there is no %s %s here", r.Method, r.URL.Path))
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err, _ := r.Context().Value(peerFault{}).(error); err != nil {
+			fail(w, err) // whatever is asked for
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // Box is a running box as the interface shows it.

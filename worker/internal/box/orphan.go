@@ -1,7 +1,6 @@
 package box
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,17 +14,8 @@ import (
 // it has let that go on, leaves it behind: it waits for an event that nobody
 // sends, for ever (containers/bubblewrap 529, 633 and 700). A child that has
 // gone on, but has not yet asked to die with its parent, builds the box to its
-// end.
-
-// endOrphans ends such children, of any box of this user. One that merely waits
-// for its turn has bubblewrap as its parent, and so the same command line.
-func endOrphans() {
-	endOthers(func(proc string) bool {
-		words := cmdline(proc)
-		mapped, err := os.ReadFile(filepath.Join(proc, "uid_map"))
-		return slices.Contains(words, EntryPath) && err == nil && len(mapped) == 0 && !slices.Equal(words, cmdline(parent(proc)))
-	})
-}
+// end. Both hold the box's entry socket, which no other process in the world
+// has: that is how they are known, and never by a name.
 
 // endHolders ends what is left of a box that did not come to be: it holds the
 // other end of the entry socket.
@@ -55,24 +45,6 @@ func endOthers(found func(proc string) bool) {
 		}
 		p.Close()
 	}
-}
-
-func cmdline(proc string) []string {
-	b, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
-	var words []string
-	for word := range bytes.SplitSeq(b, []byte{0}) {
-		words = append(words, string(word))
-	}
-	return words
-}
-
-// parent gives the folder of a process's parent.
-func parent(proc string) string {
-	b, _ := os.ReadFile(filepath.Join(proc, "stat"))
-	var state string
-	var pid int
-	fmt.Sscan(string(b[bytes.LastIndexByte(b, ')')+1:]), &state, &pid) // the name may hold anything
-	return filepath.Join("/proc", strconv.Itoa(pid))
 }
 
 // holds tells whether a process has a socket open, by the socket's inode.

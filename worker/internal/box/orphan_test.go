@@ -1,7 +1,6 @@
 package box
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"testing"
@@ -11,76 +10,6 @@ import (
 
 	"github.com/openmausbot/botbox/testbed/rig"
 )
-
-// stalled starts a bubblewrap that has cloned its first child and does not let
-// it go on, and holds on to that child.
-func stalled(t *testing.T) (outer *exec.Cmd, child *Process) {
-	t.Helper()
-	bwrap, err := exec.LookPath("bwrap")
-	if err != nil {
-		rig.Missing(t, "%v", err)
-	}
-	never, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { never.Close(); write.Close() })
-	status, told, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer status.Close()
-	outer = exec.Command(bwrap, "--unshare-user", "--unshare-pid", "--userns-block-fd", "3", "--info-fd", "4", "--ro-bind", "/", "/", "--", EntryPath)
-	outer.ExtraFiles = []*os.File{never, told}
-	if err := outer.Start(); err != nil {
-		t.Fatal(err)
-	}
-	told.Close()
-	t.Cleanup(func() { outer.Process.Kill(); outer.Wait() })
-	var line struct {
-		Child int `json:"child-pid"`
-	}
-	if err := json.NewDecoder(status).Decode(&line); err != nil {
-		rig.Missing(t, "bubblewrap builds nothing here: %v", err)
-	}
-	if child, err = openProcess(line.Child); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { child.Signal(unix.SIGKILL); child.Close() })
-	return outer, child
-}
-
-// over tells whether a process that may be another's child has ended.
-func over(t *testing.T, p *Process, within time.Duration) bool {
-	t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- p.Wait() }()
-	select {
-	case err := <-ended:
-		return err == nil
-	case <-time.After(within):
-		return false
-	}
-}
-
-// bubblewrap 529, 633 and 700: a child whose bubblewrap was killed waits for
-// ever. It is ended; one that waits for its turn is not.
-func TestOrphansAreEnded(t *testing.T) {
-	outer, child := stalled(t)
-	endOrphans()
-	if over(t, child, 200*time.Millisecond) {
-		t.Fatal("a box that is being built was ended")
-	}
-	outer.Process.Kill()
-	outer.Wait()
-	if over(t, child, 200*time.Millisecond) {
-		rig.Missing(t, "this bubblewrap leaves no orphan")
-	}
-	endOrphans()
-	if !over(t, child, 10*time.Second) {
-		t.Error("the orphan lives")
-	}
-}
 
 // Who holds the other end of an entry socket is known by its number, and the
 // process that asked for the box is spared.

@@ -59,7 +59,6 @@ func (s *Spawner) Start(k *Kit, stdio [3]*os.File, ownGroup bool) (*Child, error
 		return nil, reason.New(reason.BoxFailed, "start %s: %w", k.Bwrap, err)
 	}
 	k.HeldBy(cmd.Process.Pid)
-	go endOrphans() // of a process like this one, which was killed in its first moments
 	return &Child{cmd}, nil
 }
 
