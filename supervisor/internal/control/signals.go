@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // Signals are caught from the first line of main to the exit.
@@ -31,18 +32,33 @@ func Catch() *Signals {
 	return s
 }
 
+// last is a signal of our own making. The Go runtime hands signals over from a
+// goroutine, a batch at a time in the order of their numbers; this number is
+// above those of the stops, so once it is here all that came before it are.
+const last = syscall.SIGWINCH
+
+// lastWithin bounds the wait for it; a machine so slow may lose a stop.
+const lastWithin = 2 * time.Second
+
 // Stopped tells which stop signal has come so far, 0 for none. It is asked
-// before the re-exec, which would lose it.
-func (s *Signals) Stopped() syscall.Signal {
+// before the re-exec, which loses what the runtime has not handed over.
+func (s *Signals) Stopped() (stop syscall.Signal) {
+	signal.Notify(s.other, last)
+	late := time.After(lastWithin)
+	if err := syscall.Kill(os.Getpid(), last); err != nil {
+		return 0
+	}
 	for {
 		select {
 		case sig := <-s.other:
 			switch sig {
 			case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT:
-				return sig.(syscall.Signal)
+				stop = sig.(syscall.Signal)
+			case last:
+				return stop
 			}
-		default:
-			return 0
+		case <-late:
+			return stop
 		}
 	}
 }
