@@ -126,7 +126,10 @@ var victims = []struct {
 	sig syscall.Signal
 }{
 	{"caller", unix.SIGKILL}, {"caller", unix.SIGTERM}, {"init", unix.SIGKILL}, {"engine", unix.SIGKILL}, {"engine", unix.SIGTERM},
-	{"lease", 0}, {"standalone", unix.SIGKILL}, {"standalone", unix.SIGTERM},
+	// Not a SIGKILL of one that stands alone: in the moment between bubblewrap's
+	// own die-with-parent and its word to its child nobody is left to end that
+	// child (SECURITY.md, known gaps). TestADeadBoxLeavesNothing has the rest.
+	{"lease", 0}, {"standalone", unix.SIGTERM},
 }
 
 // Boxes that end at any moment leave nothing: no process, no file of the
@@ -155,11 +158,6 @@ func TestAThousandBoxesThatEndAtAnyMoment(t *testing.T) {
 		})
 	}
 	lanes.Wait()
-	// A box that stands alone ends what another one, killed in the middle of
-	// its start, could not.
-	if out := rig.Run(t, p.botbox(nil, "run", "--standalone", "--", "sleep", "0.1")); out.Code != 0 {
-		t.Errorf("%+v", out)
-	}
 	rig.Eventually(t, 10*time.Second, "no process of any box is left", func() bool { return len(marked(t, m)) == 0 })
 	rig.Eventually(t, 20*time.Second, "the worker has no box open", func() bool { return p.counters().Open == 0 })
 	p.shrinksTo(worker, before)
