@@ -11,6 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// What every gate of a box has unless it is told otherwise.
+const (
+	DefaultMax  = 256              // connections at once
+	DefaultIdle = 30 * time.Minute // engines' streams go quiet for minutes
+)
+
 // Server is the accept loop of one gate of one box. Handle is called on a
 // goroutine of its own for each connection, which is closed after it.
 type Server struct {

@@ -117,13 +117,15 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 		return Answer{}, err
 	}
 	var answer Answer
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		verdict, _ := boxenv.Decide(name, s.Engine, s.EnvExtraNames)
-		// A browser has no use for a key, and runs what any page sends it.
-		if verdict != boxenv.Pass && (verdict != boxenv.Credential || s.Kind == "browser" || s.Profile.Keys == "none") {
-			answer.DroppedEnv = append(answer.DroppedEnv, name)
-			delete(given, name)
-		}
+	names := boxenv.Filter(given, s.Engine, s.EnvExtraNames)
+	answer.DroppedEnv = names.Dropped
+	// A browser has no use for a key, and runs what any page sends it.
+	if s.Kind == "browser" || s.Profile.Keys == "none" {
+		answer.DroppedEnv = append(answer.DroppedEnv, names.Credential...)
+		slices.Sort(answer.DroppedEnv)
+	}
+	for _, name := range answer.DroppedEnv {
+		delete(given, name)
 	}
 	keys, unbrokered, err := broker.Take(given)
 	if err != nil {

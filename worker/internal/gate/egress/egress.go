@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"time"
@@ -32,12 +33,8 @@ type Gate struct {
 
 // New makes a gate. It does nothing until Serve.
 func New(o Options) *Gate {
-	if o.Max == 0 {
-		o.Max = 256
-	}
-	if o.Idle == 0 {
-		o.Idle = 30 * time.Minute
-	}
+	o.Max = cmp.Or(o.Max, gate.DefaultMax)
+	o.Idle = cmp.Or(o.Idle, gate.DefaultIdle)
 	g := &Gate{opts: o}
 	g.journal.Box, g.journal.Log = o.Box, o.Log
 	g.server.Max, g.server.Handle, g.server.Full, g.server.Fault = o.Max, g.handle, g.full, o.Fault

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -44,15 +45,11 @@ func New(o Options) (*Gate, error) {
 	if !(network == "tcp" && err == nil) && !(network == "unix" && strings.HasPrefix(address, "/")) {
 		return nil, reason.New(reason.BadSetting, "the harness gate's upstream is neither tcp:ADDR:PORT nor unix:/PATH")
 	}
-	if o.Max == 0 {
-		o.Max = 256
-	}
+	o.Max = cmp.Or(o.Max, gate.DefaultMax)
 	if o.MaxBody == 0 {
 		o.MaxBody = 32 << 20
 	}
-	if o.Idle == 0 {
-		o.Idle = 30 * time.Minute
-	}
+	o.Idle = cmp.Or(o.Idle, gate.DefaultIdle)
 	if o.Host == "" {
 		o.Host = "localhost"
 	}

@@ -1,6 +1,7 @@
 package socks
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"time"
@@ -37,12 +38,8 @@ type Gate struct {
 
 // New makes a gate. It does nothing until Serve.
 func New(o Options) *Gate {
-	if o.Max == 0 {
-		o.Max = 256
-	}
-	if o.Idle == 0 {
-		o.Idle = 30 * time.Minute
-	}
+	o.Max = cmp.Or(o.Max, gate.DefaultMax)
+	o.Idle = cmp.Or(o.Idle, gate.DefaultIdle)
 	if o.Handshake == 0 {
 		o.Handshake = handshakeTime
 	}
