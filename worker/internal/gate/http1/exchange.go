@@ -62,10 +62,7 @@ func (x *Exchange) Run(ctx context.Context) Result {
 	}
 	up := x.startUpload(request)
 	result := x.answer(up)
-	if !up.finished() {
-		result.Keep = false
-		up.stop(x)
-	}
+	result.Keep = up.finish(x) && result.Keep
 	result.Up += up.sent
 	if result.Refusal != nil {
 		if cause := (*gate.Refusal)(nil); errors.As(up.err, &cause) {
@@ -143,7 +140,7 @@ func refusalOf(err error) *gate.Refusal {
 func (x *Exchange) final(br *bufio.Reader, resp *response, up *upload) Result {
 	result := Result{Status: resp.status}
 	chunked := resp.framing.Kind == Chunked && x.Request.Minor == 1
-	keep := resp.framing.Kind != UntilClose && up.finished() && x.Request.keepAlive()
+	keep := resp.framing.Kind != UntilClose && up.consumed.Load() && x.Request.keepAlive()
 	if _, err := x.Client.Stream.Write(resp.head(x.Request.Minor, keep, false)); err != nil {
 		return result
 	}

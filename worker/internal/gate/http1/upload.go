@@ -3,6 +3,7 @@ package http1
 import (
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,15 +11,17 @@ import (
 // answer before it has read everything, and a client may go on sending after
 // the answer began.
 type upload struct {
-	goAhead chan struct{} // one token: the upstream said 100, or it is over
-	done    chan struct{}
-	sent    int64 // valid once done is closed
-	err     error
+	goAhead  chan struct{} // one token: the upstream said 100, or it is over
+	done     chan struct{}
+	consumed atomic.Bool // the client has sent its whole body
+	sent     int64       // valid once done is closed
+	err      error
 }
 
 func (x *Exchange) startUpload(b *body) *upload {
 	up := &upload{goAhead: make(chan struct{}, 1), done: make(chan struct{})}
 	if !b.framing.hasBody() {
+		up.consumed.Store(true)
 		close(up.done)
 		return up
 	}
@@ -30,7 +33,7 @@ func (x *Exchange) startUpload(b *body) *upload {
 			case <-time.After(continueWait):
 			}
 		}
-		up.sent, up.err = copyBody(x.upstream, b.limited(x.MaxBody), b.framing.Kind == Chunked, x.watch)
+		up.sent, up.err = copyBody(x.upstream, up.noting(b, b.limited(x.MaxBody)), b.framing.Kind == Chunked, x.watch)
 		if failed := (writeError{}); up.err != nil && !errors.As(up.err, &failed) {
 			// The body is malformed, too large or cut: the upstream must
 			// not take what it has for the whole. A failed write is left
@@ -49,21 +52,35 @@ func (up *upload) proceed() {
 	}
 }
 
-func (up *upload) finished() bool {
-	select {
-	case <-up.done:
-		return up.err == nil
-	default:
-		return false
-	}
+// noting marks the end of the client's body before its last bytes go to the
+// upstream. An upstream answers as soon as it has them, which can be before
+// this goroutine runs again.
+func (up *upload) noting(b *body, src io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		n, err := src.Read(p)
+		if b.ended && (err == nil || err == io.EOF) {
+			up.consumed.Store(true)
+		}
+		return n, err
+	})
 }
 
-// stop ends an upload that the answer has overtaken.
-func (up *upload) stop(x *Exchange) {
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// finish ends the upload: the answer is over, so nobody waits for the rest of
+// the body. It tells whether the client's connection stands at its next
+// request.
+func (up *upload) finish(x *Exchange) bool {
 	x.upstream.Close()
-	x.Client.Stream.SetReadDeadline(time.Unix(1, 0))
+	whole := up.consumed.Load()
+	if !whole {
+		x.Client.Stream.SetReadDeadline(time.Unix(1, 0))
+	}
 	up.proceed()
 	<-up.done
+	return whole
 }
 
 // limited makes a body end with a refusal after max bytes.
