@@ -31,10 +31,12 @@ func measure(all []*contender) error {
 		}
 	}
 	for _, c := range all {
-		slices.Sort(c.took)
+		c.sort()
 	}
 	return nil
 }
+
+func (c *contender) sort() { slices.Sort(c.took) }
 
 func (c *contender) min() time.Duration    { return c.took[0] }
 func (c *contender) median() time.Duration { return c.took[len(c.took)/2] }

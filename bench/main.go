@@ -10,7 +10,11 @@ import (
 const rounds = 200
 
 func main() {
-	if err := run(); err != nil {
+	do := run
+	if len(os.Args) == 4 && os.Args[1] == child {
+		do = func() error { return timeCalls(os.Args[2], os.Args[3]) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -30,7 +34,10 @@ func run() error {
 		return err
 	}
 	printStarts(contenders)
-	return p.printWeight()
+	if err := p.printWeight(); err != nil {
+		return err
+	}
+	return printFilter()
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
