@@ -21,37 +21,38 @@ import (
 // the environment that every box has, and a root to trust in each tool's own
 // variable.
 type client struct {
-	name   string
-	needs  string
-	script string
-	want   string // all of stdout
+	name    string
+	needs   string
+	script  string
+	want    string // all of stdout
+	without string // the one name of the box's environment that it cannot miss
 }
 
 const root = "https://www." + internet.Domain + "/"
 
 var clients = []client{
-	{"curl", "curl", "curl -sS " + root + " && curl -sS http://www.example.com/", "hello over https\nhello over http\n"},
-	{"wget", "wget", `wget -q -t 1 --ca-certificate="$SSL_CERT_FILE" -O - ` + root, "hello over https\n"},
-	{"git over https", "git", `git clone -q https://git.example.com/fruit.git && git -C fruit log --format=%s && cat fruit/note`, "first\nseed\n"},
+	{"curl", "curl", "curl -sS " + root + " && curl -sS http://www.example.com/", "hello over https\nhello over http\n", ""},
+	{"wget", "wget", `wget -q -t 1 --ca-certificate="$SSL_CERT_FILE" -O - ` + root, "hello over https\n", "https_proxy"},
+	{"git over https", "git", `git clone -q https://git.example.com/fruit.git && git -C fruit log --format=%s && cat fruit/note`, "first\nseed\n", ""},
 	{"git over ssh", "git ssh", sshKeys + `
 		git clone -q fruit@git.example.com:repos/fruit.git && cd fruit && cat note && git rev-parse -q --verify origin/boxed
-		git -c user.name=b -c user.email=b@example.com commit -q --allow-empty -m boxed && git push -q origin HEAD:boxed && git log -1 --format=%s origin/boxed`, "seed\nboxed\n"},
+		git -c user.name=b -c user.email=b@example.com commit -q --allow-empty -m boxed && git push -q origin HEAD:boxed && git log -1 --format=%s origin/boxed`, "seed\nboxed\n", "GIT_SSH_COMMAND"},
 	{"ssh by one's own settings", "ssh", `[ -n "$https_proxy" ] || exit 1; ` + sshKeys + `
 		printf 'Host *.example.com\n\tProxyCommand /run/botbox/boxentry connect %%h %%p\n' >~/.ssh/config
-		unset GIT_SSH_COMMAND; ssh fruit@git.example.com 'wc -c' <"$0" | grep -c .`, "1\n"},
-	{"npm", "npm node", `npm install -s --cafile="$NODE_EXTRA_CA_CERTS" --fetch-retries=0 --registry=https://npm.example.com/ fruit && node -p 'require("fruit")'`, "42\n"},
+		unset GIT_SSH_COMMAND; ssh fruit@git.example.com 'wc -c' <"$0" | grep -c .`, "1\n", ""},
+	{"npm", "npm node", `npm install -s --cafile="$NODE_EXTRA_CA_CERTS" --fetch-retries=0 --registry=https://npm.example.com/ fruit && node -p 'require("fruit")'`, "42\n", ""},
 	{"pip", "python3", `python3 -m pip install -q --retries 0 --no-cache-dir --disable-pip-version-check --target lib --index-url https://pypi.example.com/simple/ fruit &&
-		PYTHONPATH=lib python3 -c 'import fruit; print(fruit.n)'`, "42\n"},
-	{"cargo", "cargo git ssh", sshKeys + cargo, "42\ngit dependency\n"},
+		PYTHONPATH=lib python3 -c 'import fruit; print(fruit.n)'`, "42\n", ""},
+	{"cargo", "cargo git ssh", sshKeys + cargo, "42\ngit dependency\n", "CARGO_NET_GIT_FETCH_WITH_CLI"},
 	{"go", "go", `export GOPROXY=https://goproxy.example.com GOSUMDB=off GOTOOLCHAIN=local GOFLAGS=-mod=mod
 		printf 'module x\n\ngo 1.21\n' >go.mod; go mod download example.com/fruit@v1.0.0 &&
-		grep -o '[0-9]*$' "$(go env GOMODCACHE)/example.com/fruit@v1.0.0/fruit.go"`, "42\n"},
-	{"apt over https", "apt-get dpkg-deb", apt("https"), "42\n"},
-	{"apt over http", "apt-get dpkg-deb", apt("http"), "42\n"},
-	{"urllib", "python3", `python3 -c 'import urllib.request as r; print(r.urlopen("` + root + `").read().decode(), end="")'`, "hello over https\n"},
-	{"requests", "python3", `python3 -c 'import requests; print(requests.get("` + root + `").text, end="")'`, "hello over https\n"},
-	{"Go's net/http", "", `"$1/fetcher" ` + root + ` && "$1/fetcher" http://www.example.com/`, "hello over https\nhello over http\n"},
-	{"Node's fetch", "", `"$2" -e 'fetch("` + root + `").then(r => r.text()).then(t => process.stdout.write(t))'`, "hello over https\n"},
+		grep -o '[0-9]*$' "$(go env GOMODCACHE)/example.com/fruit@v1.0.0/fruit.go"`, "42\n", ""},
+	{"apt over https", "apt-get dpkg-deb", apt("https"), "42\n", ""},
+	{"apt over http", "apt-get dpkg-deb", apt("http"), "42\n", ""},
+	{"urllib", "python3", `python3 -c 'import urllib.request as r; print(r.urlopen("` + root + `").read().decode(), end="")'`, "hello over https\n", ""},
+	{"requests", "python3", `python3 -c 'import requests; print(requests.get("` + root + `").text, end="")'`, "hello over https\n", ""},
+	{"Go's net/http", "", `"$1/fetcher" ` + root + ` && "$1/fetcher" http://www.example.com/`, "hello over https\nhello over http\n", ""},
+	{"Node's fetch", "", `"$2" -e 'fetch("` + root + `").then(r => r.text()).then(t => process.stdout.write(t))'`, "hello over https\n", "NODE_USE_ENV_PROXY"},
 }
 
 // sshKeys puts a person's key and the server's into the box's own HOME.
@@ -102,8 +103,14 @@ func TestClientsWorkThroughTheGates(t *testing.T) {
 				t.Errorf("%+v, want %q", out, c.want)
 			}
 			before := w.net.Hits()
-			if out := run(ungated() + c.script); out.Code == 0 || strings.Contains(out.Stdout, c.want) || w.net.Hits() != before {
+			if out := run(ungated() + c.script); out.Code == 0 || out.Stdout == c.want || w.net.Hits() != before {
 				t.Errorf("without the gates, %d connections: %+v", w.net.Hits()-before, out)
+			}
+			if c.without == "" {
+				return
+			}
+			if out := run("unset " + c.without + "\n" + c.script); out.Code == 0 || out.Stdout == c.want {
+				t.Errorf("without %s: %+v", c.without, out)
 			}
 		})
 	}
@@ -229,5 +236,5 @@ func (w *web) sshServer() func() *exec.Cmd {
 	rig.Write(w.t, filepath.Join(home, ".ssh/authorized_keys"), string(mine))
 	rig.Give(w.t, filepath.Join(home, ".ssh"))
 	rig.Give(w.t, filepath.Join(w.public, "id"))
-	return func() *exec.Cmd {return exec.Command("dropbear", "-i", "-r", host, "-s", "-m") }
+	return func() *exec.Cmd { return exec.Command("dropbear", "-i", "-r", host, "-s", "-m") }
 }
