@@ -131,6 +131,7 @@ func ungated() string {
 type web struct {
 	*place
 	net    *internet.Internet
+	peer   *gatetest.Peer
 	public string // what boxes may read: the root to trust, keys, programs
 }
 
@@ -159,11 +160,11 @@ func newWeb(t *testing.T) *web {
 	if err := rig.Compile(filepath.Join(w.public, "fetcher"), "./testbed/fetcher", rig.Build); err != nil {
 		t.Fatal(err)
 	}
-	peer := gatetest.Join(t)
-	go internet.Names(peer.ListenPacket(gatetest.Far4+":53"), netip.MustParseAddr(gatetest.Far4), netip.MustParseAddr(gatetest.Far6))
-	go w.net.HTTP(peer.Listen(":80"))
-	go w.net.HTTPS(peer.Listen(":443"))
-	go w.net.SSH(peer.Listen(":22"), w.sshServer())
+	w.peer = gatetest.Join(t)
+	go internet.Names(w.peer.ListenPacket(gatetest.Far4+":53"), netip.MustParseAddr(gatetest.Far4), netip.MustParseAddr(gatetest.Far6))
+	go w.net.HTTP(w.peer.Listen(":80"))
+	go w.net.HTTPS(w.peer.Listen(":443"))
+	go w.net.SSH(w.peer.Listen(":22"), w.sshServer())
 	w.instead("/etc/resolv.conf", "nameserver "+gatetest.Far4+"\n")
 	return w
 }

@@ -1,7 +1,10 @@
 package internet
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,6 +44,19 @@ func New(repos string) (*Internet, error) {
 	in.server.Handler = in
 	in.Root, in.tls, err = certificates()
 	return in, err
+}
+
+// Handle gives a host another handler, before anything is served.
+func (in *Internet) Handle(host string, h http.Handler) { in.hosts[host] = h }
+
+// Pin is what Chrome calls the server's certificate by.
+func (in *Internet) Pin() (string, error) {
+	leaf, err := x509.ParseCertificate(in.tls.Certificate[0])
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+	return base64.StdEncoding.EncodeToString(sum[:]), nil
 }
 
 // Hits tells how many connections have reached any of its servers.

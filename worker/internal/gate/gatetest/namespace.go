@@ -124,6 +124,13 @@ func Join(t *testing.T) *Peer {
 	return p
 }
 
+// Also gives both ends one more address of a network, with its length.
+func (p *Peer) Also(near, far string) {
+	p.t.Helper()
+	Run(p.t, "ip", "addr", "add", near, "dev", "near")
+	p.there(func() { Run(p.t, "ip", "addr", "add", far, "dev", "far") })
+}
+
 // Listen accepts TCP there.
 func (p *Peer) Listen(address string) net.Listener {
 	p.t.Helper()
