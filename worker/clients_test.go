@@ -77,6 +77,7 @@ func apt(scheme string) string {
 // without what the box's environment says of the gates it reaches nothing.
 func TestClientsWorkThroughTheGates(t *testing.T) {
 	nodeDir, node := install(t, "node") // while there is a network
+	needsRoot(t)
 	if !gatetest.Inside(t) {
 		return
 	}
@@ -135,12 +136,18 @@ type web struct {
 	public string // what boxes may read: the root to trust, keys, programs
 }
 
+// needsRoot is asked before the test enters a namespace: without root, the
+// boxes' user would have no number in it.
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		rig.Missing(t, "a box in a network of the test's own takes root")
+	}
+}
+
 func newWeb(t *testing.T) *web {
 	t.Helper()
 	p := newPlace(t)
-	if os.Geteuid() != 0 {
-		rig.Missing(t, "the boxes' user is not ours to give a network: run as root")
-	}
 	w := &web{place: p, public: filepath.Join(p.top, "public")}
 	// OpenSSH looks for its files in the HOME that /etc/passwd says, and not
 	// in $HOME. This mount is of the test's own mount namespace.
