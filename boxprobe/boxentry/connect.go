@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +15,11 @@ import (
 
 // gatePort is where the egress gate listens on the box's loopback.
 const gatePort = 3128
+
+// answerTime is longer than the gate takes for its worst case, a name server
+// and a host that are both silent. Behind a worker that is being replaced the
+// port accepts and nobody answers.
+var answerTime = 60 * time.Second
 
 const connectUsage = "connect HOST PORT: "
 
@@ -69,6 +75,7 @@ func tunnel(target string, port int) (gate *os.File, early []byte, err error) {
 		return nil, nil, err
 	}
 	gate = os.NewFile(uintptr(fd), "egress gate")
+	patience(fd, answerTime)
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		gate.Close()
 		return nil, nil, errors.New("the egress gate cannot be reached: " + err.Error())
@@ -79,9 +86,20 @@ func tunnel(target string, port int) (gate *os.File, early []byte, err error) {
 	}
 	if err != nil {
 		gate.Close()
+		if errors.Is(err, unix.EAGAIN) {
+			err = errors.New("the egress gate did not answer in time")
+		}
 		return nil, nil, err
 	}
+	patience(fd, 0)
 	return gate, early, nil
+}
+
+// patience bounds each read of a socket; 0 is for ever. It cannot fail on a
+// socket of ours.
+func patience(fd int, limit time.Duration) {
+	bound := unix.NsecToTimeval(int64(limit))
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &bound)
 }
 
 // carry copies both ways. A direction that ends is half-closed and the other

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 func TestConnectTarget(t *testing.T) {
@@ -197,6 +198,32 @@ func TestConnectWhenTheFarSideEndsFirst(t *testing.T) {
 	io.WriteString(stdin, "still listening")
 	stdin.Close()
 	if code, said := end(); code != 0 || said != "" || <-far != "still listening" {
+		t.Errorf("%d %s", code, said)
+	}
+}
+
+// A gate that never answers is an error; a tunnel may be silent for ever.
+func TestConnectWaits(t *testing.T) {
+	defer func(was time.Duration) { answerTime = was }(answerTime)
+	answerTime = 50 * time.Millisecond
+	over := make(chan struct{})
+	port := gate(t, func(string, *net.TCPConn) { <-over })
+	_, _, end := runConnect(t, port, "h", "22")
+	if code, said := end(); code != 111 || !strings.Contains(said, "did not answer in time") {
+		t.Errorf("%d %s", code, said)
+	}
+	close(over)
+	port = gate(t, func(_ string, c *net.TCPConn) {
+		io.WriteString(c, "HTTP/1.1 200 ok\r\n\r\n")
+		time.Sleep(4 * answerTime)
+		io.WriteString(c, "late")
+	})
+	stdin, stdout, end := runConnect(t, port, "h", "22")
+	stdin.Close()
+	if b, _ := io.ReadAll(stdout); string(b) != "late" {
+		t.Errorf("%q", b)
+	}
+	if code, said := end(); code != 0 {
 		t.Errorf("%d %s", code, said)
 	}
 }
