@@ -74,12 +74,25 @@ func (c *call) whyEnv(name, engine string) error {
 	}
 	verdict, why := boxenv.Decide(name, engine, nil)
 	fmt.Fprintf(c.stdout, "%s: %s\n", verdict, why)
+	for _, g := range boxenv.AllGiven() {
+		if g.Name == name {
+			value := boxenv.Fixed(int(c.settings.Port))[name]
+			fmt.Fprintf(c.stdout, "given to %s: %s=%s (%s)\n", givenTo(g), name, value, g.Reason)
+		}
+	}
 	for _, row := range boxenv.All() {
 		if row.Name == name && row.Engine != "" && engine == "" {
 			fmt.Fprintf(c.stdout, "%s in a box of %s: %s\n", row.Verdict, row.Engine, row.Reason)
 		}
 	}
 	return nil
+}
+
+func givenTo(g boxenv.Given) string {
+	if g.Gate {
+		return "every engine's box with gates"
+	}
+	return "every box"
 }
 
 func (c *call) whySyscall(name string) error {
