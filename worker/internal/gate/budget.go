@@ -44,7 +44,7 @@ func (b *Budget) Used() int64 {
 // Spent is the refusal of a box whose bytes are used up. It is final: waiting
 // gives no new ones.
 func Spent() *Refusal {
-	return Denied("budget", "this box has used up its bytes of egress", "Start a box with a larger net.egress.max_bytes.")
+	return Denied(classBudget, "this box has used up its bytes of egress", "Start a box with a larger net.egress.max_bytes.")
 }
 
 // refusal is nil while there are bytes left.

@@ -8,7 +8,7 @@ import (
 )
 
 // maxLessons is how many hosts a learning box can make us remember.
-const maxLessons = 4096
+const maxLessons = 1024
 
 // Lessons are the hosts that a learning box reached. The zero value is ready;
 // nil learns nothing.

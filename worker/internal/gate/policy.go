@@ -15,6 +15,7 @@ const (
 	classDenied     = "denied"
 	classNotAllowed = "not-allowed"
 	className       = "name"
+	classBudget     = "budget"
 )
 
 // rule is one reason to refuse a host before any packet is sent.
@@ -49,10 +50,13 @@ func (d *Dialer) permitted(h hostport.Host) *Refusal {
 	return nil
 }
 
+// DefaultRefusePorts are closed where nobody says otherwise: mail abuse.
+func DefaultRefusePorts() []uint16 { return []uint16{25} }
+
 func (d *Dialer) refusedPort(h hostport.Host) *Refusal {
 	refuse := d.RefusePorts
 	if refuse == nil {
-		refuse = []uint16{25}
+		refuse = DefaultRefusePorts()
 	}
 	if h.Port != 0 && !slices.Contains(refuse, h.Port) {
 		return nil
