@@ -92,9 +92,11 @@ func eventLine(e events.Event) string {
 		if d.Host != "" {
 			to = net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
 		}
-		b += fmt.Sprintf("%-8s %-40s %-12s %3d  up %d down %d  %.1f ms", orDash(d.Method), to, d.Class, d.Status, d.Up, d.Down, d.Ms)
+		b += fmt.Sprintf("%-8s %-40s %-12s %3d  up %d down %d %.1f ms", orDash(d.Method), to, d.Class, d.Status, d.Up, d.Down, d.Ms)
 	case e.Event == events.Dropped:
 		b += fmt.Sprintf("%d events were lost here: this reader was too late for them", e.Dropped)
+	case e.Learnt != nil && len(e.Learnt.Allow) == 0:
+		b += "0 hosts; would suffice: --net none"
 	case e.Learnt != nil:
 		b += fmt.Sprintf("%d hosts; would suffice: --allow-host %s", e.Learnt.Hosts, strings.Join(e.Learnt.Allow, " --allow-host "))
 	case e.Life != nil && e.Life.Code != nil:
