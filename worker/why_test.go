@@ -98,6 +98,12 @@ func TestWhyHostOfARunningBox(t *testing.T) {
 			t.Errorf("%s: %d %s", path, got, answer)
 		}
 	}
+	rig.Write(t, name, `{"id":"box_n","argv":["sh","-c","echo up; exec sleep 300"],"cwd":"`+p.work+`","env":{"PATH":"/usr/bin:/bin"},"net":{"mode":"none"}}`)
+	_, out = start(t, p.botbox(nil, "run", "--spec", name))
+	line(t, out)
+	if got := rig.Run(t, p.botbox(nil, "why", "host", "a.example", "--box", "box_n")); got.Code != 100 || !strings.Contains(got.Stderr, "net.mode is none") {
+		t.Errorf("a box without a gate: %+v", got)
+	}
 	if got := rig.Run(t, p.botbox(nil, "why", "host", "a.example", "--box", "no/such")); got.Code != 100 || !strings.Contains(got.Stderr, "reason: no-such-box") {
 		t.Errorf("%+v", got)
 	}

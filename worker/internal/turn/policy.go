@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/shared/hostport"
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/events"
 	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/journal"
@@ -41,7 +42,18 @@ func (t *Turn) narrow(machine gate.Dialer) (gate.Dialer, error) {
 }
 
 // Judge says what this box's gate would answer for a host, and sends nothing.
-func (t *Turn) Judge(h hostport.Host) gate.Opinion { return t.egress.Judge(h) }
+// Before the engine runs there is no gate yet.
+func (t *Turn) Judge(h hostport.Host) (gate.Opinion, error) {
+	select {
+	case <-t.ready:
+	default:
+		return gate.Opinion{}, reason.New(reason.NoSuchBox, "the box %s has not started yet", t.ID)
+	}
+	if mode := t.Spec.Net.Mode; mode != "gated" {
+		return gate.Opinion{}, reason.New(reason.Usage, "the box has no egress gate: its net.mode is %s", mode)
+	}
+	return t.egress.Judge(h), nil
+}
 
 // Learns tells whether the box's lists are noted instead of held.
 func (t *Turn) Learns() bool { return t.Spec.Net.Egress.Learn }
