@@ -34,8 +34,9 @@ type Turn struct {
 	ready  chan struct{}
 	ended  chan struct{}
 
-	overdue atomic.Bool // its time was over
-	ending  Ending      // set before ended is closed
+	idle   *idleness              // nil = it may be idle
+	over   atomic.Pointer[string] // why we ended it
+	ending Ending                 // set before ended is closed
 }
 
 // Answer is what the asker is told of its box. It holds names only: no value
@@ -105,6 +106,10 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	}
 	t.Kit, err = box.Assemble(plan, box.Programs{Bwrap: bwrap, Entry: r.Entry}, way.First)
 	if err != nil {
+		return Answer{}, err
+	}
+	if err := t.checkDisk(); err != nil {
+		t.Kit.Close()
 		return Answer{}, err
 	}
 	return t.describe(answer), nil
