@@ -138,7 +138,7 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	if err != nil {
 		return answer, err
 	}
-	answer.Unbrokered = unbrokered
+	answer.Unbrokered = left(given, unbrokered, names.Credential)
 	gated := s.Net.Mode == "gated" && s.Kind != "browser" // whose gate is named by its command line
 	t.Plan.Env = boxenv.Fixed(0)
 	if gated {
@@ -155,6 +155,13 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 		t.withoutNetwork(keys, &answer)
 	}
 	return answer, err
+}
+
+// left are the credentials that are still among what was given.
+func left(given map[string]secret.Text, lists ...[]string) []string {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return given[name].Empty() })
 }
 
 // pathOf is the PATH that the box will have.
@@ -213,8 +220,11 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	argv := slices.Clone(t.Plan.Argv[:1])
 	t.Plan.Argv = append(append(argv, issued.Argv...), t.Spec.Argv[1:]...)
 	answer.Grants = issued.Grants
-	answer.Unbrokered = issued.Unbrokered
-	t.runner.raw(issued.Unbrokered)
+	answer.Unbrokered = slices.DeleteFunc(issued.Unbrokered, func(name string) bool {
+		_, ours := issued.Env[name]
+		return ours // in its place
+	})
+	t.runner.raw(answer.Unbrokered)
 	return nil
 }
 
@@ -247,7 +257,7 @@ func (t *Turn) describe(a Answer) Answer {
 		a.Warnings = append(a.Warnings, LearnWarning)
 	}
 	for _, name := range a.Unbrokered {
-		a.Warnings = append(a.Warnings, name+" stays raw in the box: its service takes no base URL")
+		a.Warnings = append(a.Warnings, name+" stays raw in the box: the broker cannot stand for it")
 	}
 	return a
 }
