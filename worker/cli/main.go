@@ -40,7 +40,7 @@ func verbs() []verb {
 		{"kill", "BOX", "end a box whole", killVerb},
 		{"logs", "[-f] [--box ID] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},
-		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | env NAME [--engine E] | syscall NAME | reason CODE}", "explain a decision from the tables that make it", whyVerb},
+		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | path P | env NAME [--engine E] | syscall NAME | check ID | reason CODE}", "explain a decision from the tables that make it", whyVerb},
 		{"version", "", "print the build", versionVerb},
 	}
 }
