@@ -27,7 +27,7 @@ func whyVerb(c *call, args []string) (int, error) {
 	var engine string
 	var q hostQuestion
 	define := func(set *flag.FlagSet) {
-		set.StringVar(&engine, "engine", engine, "with env: in a box of `ENGINE`")
+		chooseVar(set, &engine, "engine", engine, engines(), "with env: in a box of `ENGINE`")
 		q.define(set)
 	}
 	words, err := c.parse("why", args, define)
