@@ -113,12 +113,12 @@ func TestBug_claudecode84681_68587_LargeTrees(t *testing.T) {
 	}
 	fill(2000) // more than the look for sockets takes in
 	small := looks()
-	fill(20000)
+	fill(8000)
 	large := looks()
 	if small < 20 {
 		t.Errorf("control: only %d calls are seen", small)
 	}
 	if large > small+50 {
-		t.Errorf("%d calls that look at files in a tree of 2,000 names, %d in one of 20,000", small, large)
+		t.Errorf("%d calls that look at files in a tree of 2,000 names, %d in one of 8,000", small, large)
 	}
 }
