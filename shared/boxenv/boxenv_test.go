@@ -71,7 +71,7 @@ func TestDecide(t *testing.T) {
 		{"ANTHROPIC_DEFAULT_OPUS_MODEL", claude, Pass},
 		{"ANTHROPIC_API_KEY", claude, Credential},
 		{"ANTHROPIC_BASE_URL", claude, Credential},
-		{"OPENAI_API_KEY", codex, Credential}, // although declared
+		{"OPENAI_API_KEY", codex, Credential},          // although declared
 		{"CLAUDE_CODE_OAUTH_TOKEN", codex, Credential}, // declared, and another engine's
 		{"CODEX_API_KEY", claude, Unlisted},
 		{"MISTRAL_API_KEY", claude, Refused}, // although declared

@@ -6,10 +6,7 @@ import (
 	"strings"
 )
 
-// writeBash writes what needs nothing but bash 4.4.
-func writeBash(w io.Writer, all []described) {
-	p := func(format string, args ...any) { fmt.Fprintf(w, format, args...) }
-	p(`# Completion of botbox for bash, written by: botbox completion bash
+const bashHelpers = `# Completion of botbox for bash, written by: botbox completion bash
 
 _botbox_of() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur"); }
 
@@ -29,7 +26,46 @@ _botbox_command() {
 # _botbox_value VERB FLAG: the values of a flag
 _botbox_value() {
 	case $1\ $2 in
-`)
+`
+
+const bashWalk = `	*) return ;;
+	esac
+	# Flags and their values end at -- or at the first other word.
+	while ((i < COMP_CWORD)); do
+		flag=${COMP_WORDS[i]}
+		((++i))
+		if [[ $flag == -- ]]; then
+			_botbox_word "$verb" $((COMP_CWORD - i)) "${COMP_WORDS[i]}"
+			return
+		elif [[ $flag != -* ]]; then
+			_botbox_word "$verb" $((COMP_CWORD - i + 1)) "$flag"
+			return
+		elif [[ " $valued " == *" $flag "* ]]; then
+			if [[ ${COMP_WORDS[i]} == = ]]; then # bash makes a word of it
+				if ((i == COMP_CWORD)); then cur=; else ((++i)); fi
+			fi
+			if ((i >= COMP_CWORD)); then
+				flag=${flag#-}
+				_botbox_value "$verb" "${flag#-}"
+				return
+			fi
+			((++i))
+		fi
+	done
+	if [[ $cur == -* ]]; then
+		_botbox_of "$flags"
+	else
+		_botbox_word "$verb" 0 "$cur"
+	fi
+}
+
+complete -F _botbox botbox
+`
+
+// writeBash writes what needs nothing but bash 4.4.
+func writeBash(w io.Writer, all []described) {
+	p := func(format string, args ...any) { fmt.Fprintf(w, format, args...) }
+	p(bashHelpers)
 	for _, d := range all {
 		for _, o := range d.flags {
 			switch {
@@ -74,39 +110,7 @@ _botbox() {
 		}
 		p("\t%s) flags=%s valued=%s ;;\n", d.name, quote(strings.Join(flags, " ")), quote(d.valued()))
 	}
-	p(`	*) return ;;
-	esac
-	# Flags and their values end at -- or at the first other word.
-	while ((i < COMP_CWORD)); do
-		flag=${COMP_WORDS[i]}
-		((++i))
-		if [[ $flag == -- ]]; then
-			_botbox_word "$verb" $((COMP_CWORD - i)) "${COMP_WORDS[i]}"
-			return
-		elif [[ $flag != -* ]]; then
-			_botbox_word "$verb" $((COMP_CWORD - i + 1)) "$flag"
-			return
-		elif [[ " $valued " == *" $flag "* ]]; then
-			if [[ ${COMP_WORDS[i]} == = ]]; then # bash makes a word of it
-				if ((i == COMP_CWORD)); then cur=; else ((++i)); fi
-			fi
-			if ((i >= COMP_CWORD)); then
-				flag=${flag#-}
-				_botbox_value "$verb" "${flag#-}"
-				return
-			fi
-			((++i))
-		fi
-	done
-	if [[ $cur == -* ]]; then
-		_botbox_of "$flags"
-	else
-		_botbox_word "$verb" 0 "$cur"
-	fi
-}
-
-complete -F _botbox botbox
-`)
+	p(bashWalk)
 }
 
 func writeBashWords(p func(string, ...any), d described) {
