@@ -50,7 +50,9 @@ func (i *idleness) every() time.Duration { return min(i.within/looks, longest) }
 func (i *idleness) over() bool {
 	use, err := i.meter.Read()
 	now := time.Now()
-	if err != nil || use.Busy(i.last, now.Sub(i.at)) {
+	since := now.Sub(i.at)
+	// Time in which nobody looked, for we were stopped ourselves, says nothing.
+	if err != nil || since > 4*i.every() || use.Busy(i.last, since) {
 		i.quiet = now
 	}
 	if err == nil {
