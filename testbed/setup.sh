@@ -57,7 +57,10 @@ gdb gdb
 strace strace
 javac default-jdk-headless
 less less
-script bsdutils'
+script bsdutils
+mandoc mandoc
+zsh zsh
+fish fish'
 
 # missing ROWS: the packages whose command or file is not there, each once.
 missing() {

@@ -27,9 +27,9 @@ type browserFlags struct {
 
 func (f *browserFlags) define(set *flag.FlagSet) {
 	s := &f.run.spec
-	set.StringVar(&s.Bot, "bot", "", "the bot that the browser belongs to")
+	set.StringVar(&s.Bot, "bot", "", "the `BOT` that the browser belongs to")
 	set.StringVar(&f.profile, "profile", "", "the `FOLDER` of the bot's browser profile, the only one in the box (default: none outlives the box)")
-	set.StringVar(&s.Net.Mode, "net", "gated", "gated (through the SOCKS gate), none, or shared: the machine's own network, with no gate")
+	chooseVar(set, &s.Net.Mode, "net", "gated", []string{"gated", "none", "shared"}, "the `NETWORK`: gated (through the SOCKS gate), none, or shared: the machine's own network, with no gate")
 	set.Var(&f.run.allow, "allow-host", "let the SOCKS gate reach `PATTERN[:PORT]`, and nothing else; can be given again")
 	set.BoolVar(&s.Browser.DebugPipe, "debug-pipe", false, "pass descriptors 3 and 4 through, for --remote-debugging-pipe")
 	set.StringVar(&f.launcher, "write-launcher", "", "write an executable `FILE` that runs the browser so, and run nothing")

@@ -34,8 +34,7 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		Spawner: box.NewSpawner(),
 		Path:    os.Getenv("PATH"),
 		Entry:   entry,
-		Machine: box.LookAt(a.name, a.home, c.settings.dataDir(a.home)).
-			Hiding(c.settings.runDir(), c.settings.stateDir(a.home), cmp.Or(c.settings.SecretsDir, c.settings.Credentials)),
+		Machine: c.machine(a),
 		Ports:   turn.DefaultPorts(harness),
 		Broker:  brk,
 		Egress:  egress,
@@ -43,6 +42,12 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		Secrets: c.settings.secret,
 		Log:     log,
 	}, nil
+}
+
+// machine is what plans of this machine's boxes have to know of it.
+func (c *call) machine(a account) box.Machine {
+	return box.LookAt(a.name, a.home, c.settings.dataDir(a.home)).
+		Hiding(c.settings.runDir(), c.settings.stateDir(a.home), cmp.Or(c.settings.SecretsDir, c.settings.Credentials))
 }
 
 // maxSecret is longer than any key or token there is.

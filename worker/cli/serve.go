@@ -193,6 +193,7 @@ func (w *worker) wait(ctx context.Context) {
 			w.log.Error("the control channel has ended", slog.String("cause", err.Error()))
 		}
 	}
+	close(w.state.stop) // first, for whoever kills us waits for the drain alone
 	w.runner.Drain(w.handover.Drain)
 	w.state.end()
 }

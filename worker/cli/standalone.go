@@ -68,6 +68,10 @@ func (c *call) tell(t *turn.Turn) {
 		fmt.Fprintf(c.stderr, "botbox: the box ran out of memory (limit %dM)\nhint: give it more with --memory\n", t.Spec.Limits.MemoryMB)
 	case turn.EndWall:
 		fmt.Fprintf(c.stderr, "botbox: the box's time was over (limit %ds)\nhint: give it more in limits.wall_s of its spec\n", t.Spec.Limits.WallS)
+	case turn.EndIdle:
+		fmt.Fprintf(c.stderr, "botbox: the box did nothing for too long (limit %ds)\nhint: give it more in limits.idle_s of its spec\n", t.Spec.Limits.IdleS)
+	case turn.EndDisk:
+		fmt.Fprintf(c.stderr, "botbox: the disk was too full for the box to go on (limit %dM free)\nhint: make room there, or lower limits.disk_free_mb of its spec\n", t.Spec.Limits.DiskFreeMB)
 	}
 }
 

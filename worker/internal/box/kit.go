@@ -38,6 +38,9 @@ type Kit struct {
 	// Below are the files between stdio and First in a child of ours: a
 	// browser's debugging pipe, or none.
 	Below []*os.File
+	// Disks are folders of the box, one of each of the machine's file systems
+	// that it can write.
+	Disks []*os.File
 
 	feet   []footing     // where its nested mounts have to stand
 	entry  *net.UnixConn // our end of the entry socket
@@ -82,6 +85,9 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 		if f := sources[m.Dest]; f != nil {
 			h.Mounts[m.Dest] = k.pass(f)
 		}
+	}
+	if err := k.keepDisks(p, sources); err != nil {
+		return err
 	}
 	filter, err := seccompFile(p.Seccomp)
 	if err != nil {
@@ -192,6 +198,9 @@ func (k *Kit) Close() {
 	}
 	if k.status != nil {
 		k.status.Close()
+	}
+	for _, f := range k.Disks {
+		f.Close()
 	}
 	k.holder.Close()
 }

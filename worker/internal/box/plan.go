@@ -96,6 +96,8 @@ type Plan struct {
 	Pipe       bool     // descriptors 3 and 4 are a browser's debugging pipe and pass through
 	Pids       int      // RLIMIT_NPROC, counted in the box's own user namespace
 	Nofile     int      // RLIMIT_NOFILE; 0 keeps the caller's
+	FileMB     int      // RLIMIT_FSIZE in MiB; 0 keeps the caller's
+	DiskFree   bool     // the kit keeps its Disks
 	Warnings   []string // for the answer
 	Writable   []string // where Landlock lets the engine write
 }
@@ -170,7 +172,7 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 	p := &Plan{
 		ID: s.ID, Argv: s.Argv, Cwd: s.Cwd, Home: m.Home, Ports: ports, TTY: s.TTY,
 		Namespaces: slices.Clone(namespaces), Seccomp: seccomp.Engine,
-		Pids: defaultPids, Nofile: s.Limits.Nofile,
+		Pids: defaultPids, Nofile: s.Limits.Nofile, FileMB: s.Limits.FileMB, DiskFree: s.Limits.DiskFreeMB > 0,
 	}
 	if s.Limits.Pids > 0 {
 		p.Pids = s.Limits.Pids

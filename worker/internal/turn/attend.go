@@ -28,7 +28,11 @@ func (t *Turn) Attend() (int, error) {
 	// Runs first of all, so that a token dies with its engine and not with
 	// what is still to be tidied up.
 	defer t.runner.Broker.Revoke(t.ID)
-	if err := t.bound(live); err != nil {
+	err = t.bound(live)
+	if err == nil {
+		err = t.measure(live)
+	}
+	if err != nil {
 		if t.Kit.First == box.LeaseFD { // the asker hears of it in no other way
 			live.Refuse(err)
 		}
@@ -43,7 +47,7 @@ func (t *Turn) Attend() (int, error) {
 	t.log(journal.BoxStarted, slog.Int("pid", live.Engine.Pid), slog.Int("landlock", live.Landlock))
 	t.record(events.Event{Event: journal.BoxStarted.Name, Life: &events.Life{Pid: live.Engine.Pid}})
 	t.learns()
-	defer t.watchTime()()
+	defer t.watch()()
 	live.Engine.Wait()
 	t.runner.Broker.Revoke(t.ID)
 	code := live.Exit()

@@ -2,7 +2,6 @@ package turn
 
 import (
 	"log/slog"
-	"syscall"
 	"time"
 
 	"github.com/openmausbot/botbox/worker/internal/box"
@@ -15,7 +14,9 @@ import (
 const (
 	EndExited = "exited" // the engine ended, or was killed
 	EndOOM    = "oom"    // the kernel killed it: its memory ran out
-	EndWall   = "wall"   // we did: its time was over
+	EndWall   = "wall"   // we ended it: its time was over
+	EndIdle   = "idle"   // we ended it: it had done nothing for its idle time
+	EndDisk   = "disk"   // we killed it: less was free than it is to leave
 )
 
 // Ending is how a box ended.
@@ -26,12 +27,9 @@ type Ending struct {
 	At   time.Time `json:"at"`
 }
 
-// grace is what an engine has to end by itself once its time is over.
-const grace = 5 * time.Second
-
 // CanHold says what can bound each thing that boxes of this machine use.
 func (r *Runner) CanHold() map[string]string {
-	can := map[string]string{"pids": "rlimit", "memory": "none", "cpu": "none"}
+	can := map[string]string{"pids": "rlimit", "file": "rlimit", "disk": "sampled", "memory": "none", "cpu": "none"}
 	for _, name := range []string{"memory", "cpu"} {
 		if r.Groups.Has(name) {
 			can[name] = "cgroup"
@@ -45,14 +43,21 @@ func (t *Turn) limits() cgroup.Limits {
 }
 
 // Holds says what bounds each thing that a box uses: its cgroup, a limit of its
-// own processes, or nothing. Processes are always bounded.
+// own processes, a look at it twice a second, or nothing. Processes are always
+// bounded.
 func (t *Turn) Holds() map[string]string {
-	holds := map[string]string{"pids": "rlimit", "memory": "none", "cpu": "none"}
+	holds := map[string]string{"pids": "rlimit", "file": "none", "disk": "none", "memory": "none", "cpu": "none"}
 	if t.Spec.Limits.MemoryMB > 0 { // or Prepare would have refused
 		holds["memory"] = "cgroup"
 	}
 	if t.Spec.Limits.CPU > 0 {
 		holds["cpu"] = "cgroup"
+	}
+	if t.Spec.Limits.FileMB > 0 {
+		holds["file"] = "rlimit"
+	}
+	if t.Spec.Limits.DiskFreeMB > 0 {
+		holds["disk"] = "sampled"
 	}
 	return holds
 }
@@ -79,31 +84,14 @@ func (t *Turn) bound(live *box.Live) error {
 	return err
 }
 
-// watchTime ends the box when its time is over: asked first, and then killed.
-// What it returns ends the watch.
-func (t *Turn) watchTime() (stop func() bool) {
-	if t.Spec.Limits.WallS == 0 {
-		return func() bool { return true }
-	}
-	return time.AfterFunc(time.Duration(t.Spec.Limits.WallS)*time.Second, func() {
-		t.overdue.Store(true)
-		t.Signal(syscall.SIGTERM)
-		select {
-		case <-t.ended:
-		case <-time.After(grace):
-			t.Kill()
-		}
-	}).Stop
-}
-
 // conclude notes how the box ended.
 func (t *Turn) conclude(code int) {
 	t.ending = Ending{ID: t.ID, End: EndExited, Code: code, At: time.Now()}
-	switch {
-	case t.group.OOM():
+	if why := t.over.Load(); why != nil {
+		t.ending.End = *why
+	}
+	if t.group.OOM() {
 		t.ending.End = EndOOM
-	case t.overdue.Load():
-		t.ending.End = EndWall
 	}
 	t.runner.remember(t.ending)
 	t.log(journal.BoxEnded, slog.Int("code", code), slog.String("end", t.ending.End),

@@ -34,8 +34,9 @@ type Turn struct {
 	ready  chan struct{}
 	ended  chan struct{}
 
-	overdue atomic.Bool // its time was over
-	ending  Ending      // set before ended is closed
+	idle   *idleness              // nil = it may be idle
+	over   atomic.Pointer[string] // why we ended it
+	ending Ending                 // set before ended is closed
 }
 
 // Answer is what the asker is told of its box. It holds names only: no value
@@ -107,6 +108,10 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if err := t.checkDisk(); err != nil {
+		t.Kit.Close()
+		return Answer{}, err
+	}
 	return t.describe(answer), nil
 }
 
@@ -133,7 +138,7 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	if err != nil {
 		return answer, err
 	}
-	answer.Unbrokered = unbrokered
+	answer.Unbrokered = left(given, unbrokered, names.Credential)
 	gated := s.Net.Mode == "gated" && s.Kind != "browser" // whose gate is named by its command line
 	t.Plan.Env = boxenv.Fixed(0)
 	if gated {
@@ -150,6 +155,13 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 		t.withoutNetwork(keys, &answer)
 	}
 	return answer, err
+}
+
+// left are the credentials that are still among what was given.
+func left(given map[string]secret.Text, lists ...[]string) []string {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return given[name].Empty() })
 }
 
 // pathOf is the PATH that the box will have.
@@ -208,8 +220,11 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	argv := slices.Clone(t.Plan.Argv[:1])
 	t.Plan.Argv = append(append(argv, issued.Argv...), t.Spec.Argv[1:]...)
 	answer.Grants = issued.Grants
-	answer.Unbrokered = issued.Unbrokered
-	t.runner.raw(issued.Unbrokered)
+	answer.Unbrokered = slices.DeleteFunc(issued.Unbrokered, func(name string) bool {
+		_, ours := issued.Env[name]
+		return ours // in its place
+	})
+	t.runner.raw(answer.Unbrokered)
 	return nil
 }
 
@@ -242,7 +257,7 @@ func (t *Turn) describe(a Answer) Answer {
 		a.Warnings = append(a.Warnings, LearnWarning)
 	}
 	for _, name := range a.Unbrokered {
-		a.Warnings = append(a.Warnings, name+" stays raw in the box: its service takes no base URL")
+		a.Warnings = append(a.Warnings, name+" stays raw in the box: the broker cannot stand for it")
 	}
 	return a
 }
