@@ -19,6 +19,7 @@ const (
 	NoWorker       Code = "no-worker"
 	NoSuchBox      Code = "no-such-box"
 	NoSuchRoute    Code = "no-such-route"
+	NoSuchSecret   Code = "no-such-secret"
 	StoreLocked    Code = "store-locked"
 	VersionSkew    Code = "version-skew"
 	MissingProgram Code = "missing-program"
@@ -73,6 +74,7 @@ var table = []Row{
 	{NoSuchBox, ExitUsage, "no running box has this name", "see botbox ps"},
 	{StoreLocked, ExitUsage, "another worker has the state file open", "stop that worker, or give this one another OMB_STATE_DIR"},
 	{NoSuchRoute, ExitUsage, "the worker's interface has no such path or method", "correct the path; GET /api/cloud/box is one that there is"},
+	{NoSuchSecret, ExitUsage, "no living grant has its key from a secret of this name", "name the secret as the spec of a running turn does, without ref:, or none for all"},
 	{VersionSkew, ExitUsage, "two of our programs come from different builds", "install all four programs from one build and restart the worker"},
 	{MissingProgram, ExitUsage, "one of our own programs is not beside this one nor in /usr/libexec/botbox", "install all four programs together"},
 

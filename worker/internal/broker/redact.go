@@ -3,10 +3,12 @@ package broker
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -21,30 +23,51 @@ const minRedact = 8
 // endpoint or a debug header would otherwise hand it to the box.
 type redactor struct{ forms [][]byte }
 
-// newRedactor prepares the key as it is, URL-encoded, JSON-escaped and in
-// base64 at each of the three places where it can stand in a longer text.
-func newRedactor(key string) *redactor {
-	if len(key) < minRedact {
-		return &redactor{}
+// newRedactor prepares the keys as they are, URL-encoded, JSON-escaped, in hex
+// and in base64 at each of the three places where one can stand in a longer
+// text.
+func newRedactor(keys ...string) *redactor {
+	r := &redactor{}
+	for _, key := range keys {
+		if len(key) < minRedact {
+			continue
+		}
+		for _, f := range forms(key) {
+			if !slices.ContainsFunc(r.forms, func(have []byte) bool { return string(have) == f }) {
+				r.forms = append(r.forms, []byte(f))
+			}
+		}
 	}
+	return r
+}
+
+func forms(key string) []string {
 	quoted, _ := json.Marshal(key) // of a string: it cannot fail
-	forms := []string{
-		key, url.QueryEscape(key), url.PathEscape(key), string(quoted[1 : len(quoted)-1]),
+	escaped := string(quoted[1 : len(quoted)-1])
+	all := []string{
+		key, escaped, strings.ReplaceAll(escaped, "/", `\/`), // PHP and old JavaScript escape the slash
+		url.QueryEscape(key), url.PathEscape(key), lowerPercent(url.QueryEscape(key)), lowerPercent(url.PathEscape(key)),
+		hex.EncodeToString([]byte(key)),
 	}
 	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for pad := range 3 {
 			text := e.EncodeToString(append(make([]byte, pad), key...))
 			// The characters at the ends hold bits of the neighbours, too.
-			forms = append(forms, text[(pad*8+5)/6:(pad+len(key))*8/6])
+			all = append(all, text[(pad*8+5)/6:(pad+len(key))*8/6])
 		}
 	}
-	r := &redactor{}
-	for _, f := range forms {
-		if !slices.ContainsFunc(r.forms, func(have []byte) bool { return string(have) == f }) {
-			r.forms = append(r.forms, []byte(f))
+	return all
+}
+
+// lowerPercent writes the hex digits of %2F as other encoders do: %2f.
+func lowerPercent(s string) string {
+	b := []byte(s)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			copy(b[i+1:i+3], bytes.ToLower(b[i+1:i+3]))
 		}
 	}
-	return r
+	return string(b)
 }
 
 // replace overwrites every form in b and counts them.

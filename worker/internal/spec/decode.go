@@ -244,6 +244,9 @@ func (s *Spec) checkChoices() error {
 	if l.MemoryMB > MaxMemoryMB || l.CPU > MaxCPU || (l.CPU > 0 && l.CPU < MinCPU) || l.WallS > MaxWallS {
 		return bad("field limits: memory_mb up to %d, cpu from %g to %d, wall_s up to %d", MaxMemoryMB, MinCPU, MaxCPU, MaxWallS)
 	}
+	if b := s.Broker.Limits; b.Concurrent < 0 || b.Concurrent > MaxConcurrent || b.RequestsPerMin < 0 || b.Bytes < 0 || b.Tokens < 0 {
+		return bad("field broker.limits: a limit is negative, or concurrent is over %d", MaxConcurrent)
+	}
 	return s.refuseLater()
 }
 
@@ -254,6 +257,8 @@ const (
 	MinCPU      = 0.01    // 1 ms in each period of 100, the least that the kernel takes
 	MaxCPU      = 4096
 	MaxWallS    = 7 * 24 * 3600
+
+	MaxConcurrent = 256 // as many connections as a box has to its broker
 )
 
 // refuseLater names what the contract has and this build has not.
