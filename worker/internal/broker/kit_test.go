@@ -152,7 +152,7 @@ func (s *stage) await(kind Kind, match func(Event) bool) Event {
 		}
 		s.mu.Unlock()
 	}
-	s.t.Fatalf("no %s event came", kind)
+	s.t.Fatalf("no %s event came, of %+v", kind, s.events)
 	return Event{}
 }
 
