@@ -39,6 +39,7 @@ func verbs() []verb {
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
 		{"kill", "BOX", "end a box whole", killVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},
+		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
 		{"why", "{host H[:P] | env NAME [--engine E] | syscall NAME | reason CODE}", "explain a decision from the tables that make it", whyVerb},
 		{"version", "", "print the build", versionVerb},
 	}

@@ -80,6 +80,9 @@ func (x *exchange) request(c call) {
 	// The transport may go on reading after RoundTrip; net/http must not, once
 	// this function is over.
 	defer body.Close()
+	// Otherwise the first byte of an answer closes the request's body, and an
+	// upload that the upstream answered early takes the answer down with it.
+	http.NewResponseController(x).EnableFullDuplex()
 	defer func() { x.event.Up = body.n.Load() }()
 	x.up = &body.n
 

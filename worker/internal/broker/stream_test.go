@@ -132,3 +132,76 @@ func TestAClientThatGoesCancelsTheUpstream(t *testing.T) {
 	}
 	s.await(Requesting, func(e Event) bool { return e.Code == "client_gone" })
 }
+
+// An upstream may answer before it has read the request: the answer arrives,
+// and so does the rest of the request.
+func TestAnAnswerBeforeTheEndOfTheRequest(t *testing.T) {
+	up, s := newVendor(t), newStage(t, nil)
+	rest := make(chan int64, 1)
+	up.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		io.WriteString(w, "early ")
+		w.(http.Flusher).Flush()
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			n = -1
+		}
+		rest <- n
+		io.WriteString(w, "late")
+	})
+	up.Start()
+	addr := s.serve("b1")
+	token, _ := s.issue("b1", up.URL)
+	for _, chunked := range []bool{false, true} {
+		reader, writer := io.Pipe()
+		req, _ := http.NewRequest("POST", "http://"+addr+"/b/"+token+"/openai/v1/responses", reader)
+		if !chunked {
+			req.ContentLength = 1 << 20
+		}
+		go writer.Write([]byte("{"))
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		early := make([]byte, 6)
+		if _, err := io.ReadFull(res.Body, early); err != nil || string(early) != "early " {
+			t.Fatalf("%q, %v", early, err)
+		}
+		io.CopyN(writer, zeros{}, 1<<20-1)
+		writer.Close()
+		late, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if n := <-rest; err != nil || string(late) != "late" || n != 1<<20 {
+			t.Errorf("chunked %v: %q, %v; %d bytes went up", chunked, late, err, n)
+		}
+	}
+}
+
+// An upstream that refuses a large upload is heard, whatever is still to send.
+func TestARefusalInTheMiddleOfAnUpload(t *testing.T) {
+	up, s := newVendor(t), newStage(t, nil)
+	up.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(413)
+		io.WriteString(w, "too large")
+	})
+	up.Start()
+	addr := s.serve("b1")
+	token, _ := s.issue("b1", up.URL)
+	heard := 0
+	for range 20 {
+		req, _ := http.NewRequest("POST", "http://"+addr+"/b/"+token+"/openai/v1/responses", io.LimitReader(zeros{}, 100<<10))
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			continue // both ends gave up at once; net/http's client sees a reset
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != 413 || string(body) != "too large" {
+			t.Fatalf("%d %q", res.StatusCode, body)
+		}
+		heard++
+	}
+	if heard == 0 {
+		t.Error("the refusal was never heard")
+	}
+}

@@ -24,11 +24,12 @@ var (
 	BoxRefused      = Event{"box-refused", "a118e093e61f00a73a9c2dc923537255", slog.LevelWarn, "a box was refused"}
 	GateRefusal     = Event{"gate-refusal", "05ce05b81a0ed829591b273b811a1d1b", slog.LevelWarn, "a gate refused a connection"}
 	TokenStolen     = Event{"token-stolen", "4f4e0cdf6cd43a3d43fe8515451b621c", slog.LevelError, "a token came from a box that it was not made for, and is revoked"}
+	KeyEchoed       = Event{"key-echoed", "a7b3f1c05d2e4c6f9b1f0e83d47a6c25", slog.LevelWarn, "an upstream sent a key back, and it was overwritten"}
 )
 
 // Events gives the table.
 func Events() []Event {
-	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxRefused, GateRefusal, TokenStolen}
+	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxRefused, GateRefusal, TokenStolen, KeyEchoed}
 }
 
 // Log writes the event with attrs. Keys are in lower case with underscores
