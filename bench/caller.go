@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// callerMode is the first argument of this program as the client.
+const callerMode = "caller"
+
 // postBytes is what Codex posts for a one-word prompt.
 const postBytes = 74 << 10
 

@@ -75,12 +75,12 @@ func (p *place) printBroker() error {
 	if err != nil {
 		return err
 	}
-	box := p.command(filepath.Join(p.bin, "botbox"), "run", "--ro", self, "--", "sh", "-c", `exec "$0" caller "$OPENAI_BASE_URL/responses"`, self)
+	box := p.command(filepath.Join(p.bin, "botbox"), "run", "--ro", self, "--", "sh", "-c", `exec "$0" "$1" "$OPENAI_BASE_URL/responses"`, self, callerMode)
 	box.Env = append(slices.Clone(p.env), "OPENAI_API_KEY="+benchKey, "OPENAI_BASE_URL="+upstream.URL+"/v1")
 	all := []*injector{
-		{name: "direct", cmd: p.command(self, "caller", upstream.URL+"/direct/v1/responses")},
+		{name: "direct", cmd: p.command(self, callerMode, upstream.URL+"/direct/v1/responses")},
 		{name: "botbox's broker, from a box", cmd: box},
-		{name: "caddy, from outside", cmd: p.command(self, "caller", proxy)},
+		{name: "caddy, from outside", cmd: p.command(self, callerMode, proxy)},
 	}
 	for _, i := range all {
 		if err := i.start(); err != nil {
