@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -48,6 +49,7 @@ type Broker struct {
 	transport http.RoundTripper
 	sealer    *sealer
 	rotating  sync.Mutex
+	held      atomic.Int64 // bytes of request bodies that are held
 
 	mu      sync.Mutex
 	closed  bool

@@ -110,39 +110,57 @@ func (r *redactor) open(b []byte) int {
 	return longest
 }
 
-// reader filters a body while it streams. Bytes that are no part of a form
-// come out as they went in, and a read that ends a line is never held back,
-// for no key has a line break.
+// reader filters a body while it streams, in the caller's own buffer. Bytes
+// that are no part of a form come out as they went in, and a read that ends a
+// line is never held back, for no key has a line break.
 type reader struct {
 	*redactor
 	src   io.Reader
 	found *atomic.Int64
-	chunk []byte
+	least int    // a buffer has room for the held bytes and more
 	held  []byte // read, and perhaps the beginning of a form
-	ready []byte // to be given out
+	ready []byte // to be given out: where the caller's buffer was too small
 	err   error
 }
 
 func (r *redactor) reader(src io.Reader, found *atomic.Int64) io.Reader {
-	return &reader{redactor: r, src: src, found: found, chunk: make([]byte, 16<<10)}
+	least := 512
+	for _, f := range r.forms {
+		least = max(least, 2*len(f))
+	}
+	return &reader{redactor: r, src: src, found: found, least: least}
 }
 
 func (r *reader) Read(p []byte) (int, error) {
-	for len(r.ready) == 0 {
-		if r.err != nil {
+	for {
+		if len(r.ready) > 0 {
+			n := copy(p, r.ready)
+			r.ready = r.ready[n:]
+			return n, nil
+		}
+		if r.err != nil || len(p) == 0 {
 			return 0, r.err
 		}
-		var n int
-		n, r.err = r.src.Read(r.chunk)
-		b := append(r.held, r.chunk[:n]...)
-		r.found.Add(int64(r.replace(b)))
-		cut := len(b)
-		if r.err == nil {
-			cut -= r.open(b)
+		if len(p) < r.least {
+			small := make([]byte, r.least)
+			r.ready = small[:r.filter(small)]
+		} else if n := r.filter(p); n > 0 {
+			return n, nil
 		}
-		r.ready, r.held = b[:cut], bytes.Clone(b[cut:])
 	}
-	n := copy(p, r.ready)
-	r.ready = r.ready[n:]
-	return n, nil
+}
+
+// filter reads once into b, behind what was held, and tells how much of b may
+// be given out.
+func (r *reader) filter(b []byte) int {
+	held := copy(b, r.held)
+	n, err := r.src.Read(b[held:])
+	b, r.err = b[:held+n], err
+	r.found.Add(int64(r.replace(b)))
+	cut := len(b)
+	if r.err == nil {
+		cut -= r.open(b)
+	}
+	r.held = append(r.held[:0], b[cut:]...)
+	return cut
 }
