@@ -21,7 +21,10 @@ const minRedact = 8
 
 // redactor finds a key in what an upstream sends back: an error page, an echo
 // endpoint or a debug header would otherwise hand it to the box.
-type redactor struct{ forms [][]byte }
+type redactor struct {
+	forms [][]byte
+	has   [256]bool // bytes that stand in a form; a line break never does
+}
 
 // newRedactor prepares the keys as they are, URL-encoded, JSON-escaped, in hex
 // and in base64 at each of the three places where one can stand in a longer
@@ -35,6 +38,9 @@ func newRedactor(keys ...string) *redactor {
 		for _, f := range forms(key) {
 			if !slices.ContainsFunc(r.forms, func(have []byte) bool { return string(have) == f }) {
 				r.forms = append(r.forms, []byte(f))
+				for i := range len(f) {
+					r.has[f[i]] = true
+				}
 			}
 		}
 	}
@@ -99,9 +105,13 @@ func (r *redactor) text(s string) (string, int) {
 // open gives the length of the longest end of b that could be the beginning of
 // a form: those bytes wait for the next read.
 func (r *redactor) open(b []byte) int {
+	most := 0
+	for most < len(b) && r.has[b[len(b)-1-most]] {
+		most++
+	}
 	longest := 0
 	for _, f := range r.forms {
-		for n := min(len(f)-1, len(b)); n > longest; n-- {
+		for n := min(len(f)-1, most); n > longest; n-- {
 			if bytes.HasPrefix(f, b[len(b)-n:]) {
 				longest = n
 			}
