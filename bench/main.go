@@ -14,6 +14,9 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == child {
 		do = func() error { return timeCalls(os.Args[2], os.Args[3]) }
 	}
+	if len(os.Args) == 3 && os.Args[1] == callerMode {
+		do = func() error { return caller(os.Args[2]) }
+	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -35,6 +38,9 @@ func run() error {
 	}
 	printStarts(contenders)
 	if err := p.printWeight(); err != nil {
+		return err
+	}
+	if err := p.printBroker(); err != nil {
 		return err
 	}
 	return printFilter()

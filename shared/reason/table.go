@@ -19,6 +19,9 @@ const (
 	NoWorker       Code = "no-worker"
 	NoSuchBox      Code = "no-such-box"
 	NoSuchRoute    Code = "no-such-route"
+	NoSuchSecret   Code = "no-such-secret"
+	AuditBroken    Code = "audit-broken"
+	NoAudit        Code = "no-audit"
 	StoreLocked    Code = "store-locked"
 	VersionSkew    Code = "version-skew"
 	MissingProgram Code = "missing-program"
@@ -76,6 +79,9 @@ var table = []Row{
 	{NoSuchBox, ExitUsage, "no running box has this name", "see botbox ps"},
 	{StoreLocked, ExitUsage, "another worker has the state file open", "stop that worker, or give this one another OMB_STATE_DIR"},
 	{NoSuchRoute, ExitUsage, "the worker's interface has no such path or method", "correct the path; GET /api/cloud/box is one that there is"},
+	{NoSuchSecret, ExitUsage, "no living grant has its key from a secret of this name", "name the secret as the spec of a running turn does, without ref:, or none for all"},
+	{AuditBroken, ExitSystem, "the chain of the audit log is broken: a line was changed, taken out or put in", "keep the files as they are, and compare the report's audit.head with one that left the machine earlier"},
+	{NoAudit, ExitUsage, "there is no audit log in the state folder", "name the worker's folder in OMB_STATE_DIR; a box that stands alone keeps no audit log"},
 	{VersionSkew, ExitUsage, "two of our programs come from different builds", "install all four programs from one build and restart the worker"},
 	{MissingProgram, ExitUsage, "one of our own programs is not beside this one nor in /usr/libexec/botbox", "install all four programs together"},
 

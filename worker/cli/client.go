@@ -151,6 +151,10 @@ func printReport(w io.Writer, r report.Report) {
 		}
 	}
 	fmt.Fprintf(w, "boxes    %d open, %d since the database was made, %d refused\n", r.Open, r.Boxed, r.Refused)
+	if b := r.Broker; b.Requests > 0 {
+		fmt.Fprintf(w, "broker   %d requests, %d refused, %d over a limit, %d answers with a key overwritten, %d stolen tokens\n",
+			b.Requests, b.Refused, b.Limited, b.Redacted, b.Stolen)
+	}
 	for _, name := range r.Broker.Unbrokered {
 		fmt.Fprintf(w, "raw key  %s\n", name)
 	}

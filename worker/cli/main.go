@@ -42,6 +42,7 @@ func verbs() []verb {
 		{"kill", "BOX", "end a box whole", killVerb},
 		{"logs", "[-f] [--box ID] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},
+		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
 		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | path P | env NAME [--engine E] | syscall NAME | check ID | reason CODE}", "explain a decision from the tables that make it", whyVerb},
 		{"completion", "{bash | zsh | fish}", "print what lets a shell complete this command line", completionVerb},
 		{"man", "[VERB]", "print a manual page, of botbox or of a verb", manVerb},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/worker/internal/api"
+	"github.com/openmausbot/botbox/worker/internal/audit"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
@@ -33,6 +35,7 @@ type worker struct {
 	account  account
 	runner   *turn.Runner
 	store    *broker.Store
+	audit    *audit.Log
 	journal  *journal.Log
 	log      *slog.Logger
 	channel  *control.Channel // nil without a supervisor
@@ -74,6 +77,9 @@ func serveVerb(c *call, args []string) (int, error) {
 func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (_ *worker, err error) {
 	w := &worker{call: c, account: a, handover: control.Handover{BootKey: newBootKey(), Drain: c.settings.drain()}}
 	if supervised {
+		if strings.HasPrefix(c.settings.SecretsDir, "fd:") { // those that there are have other uses
+			return nil, reason.New(reason.BadSetting, "OMB_SECRETS_DIR: the supervisor hands no descriptor on, so it has to be a folder")
+		}
 		if w.channel, w.handover, err = control.Open(); err != nil {
 			return nil, err
 		}
@@ -93,6 +99,9 @@ func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (
 	}
 	old, err := w.openStore()
 	if err != nil {
+		return nil, err
+	}
+	if w.audit, err = audit.Open(c.settings.stateDir(w.account.home)); err != nil {
 		return nil, err
 	}
 	w.runner, err = c.newRunner(entry, w.account, broker.Options{BootKey: w.handover.BootKey, Store: w.store, Log: w.brokered}, w.log)
@@ -144,6 +153,7 @@ func (w *worker) dropGrants(old []broker.Record) {
 
 func (w *worker) close() {
 	w.runner.Broker.Close()
+	w.audit.Close()
 	w.store.Close()
 	w.journal.Close(time.Second)
 }
@@ -225,8 +235,12 @@ func takeOver(runDir string) error {
 	return nil
 }
 
-// brokered logs what the broker decided.
-func (w *worker) brokered(e broker.Event) { logBroker(w.log, e) }
+// brokered logs what the broker decided: everything for an audit, and what
+// somebody should look at in the log.
+func (w *worker) brokered(e broker.Event) {
+	w.audit.Add(audited(e))
+	logBroker(w.log, e)
+}
 
 // newBootKey is the key of a worker that no supervisor started: it seals this
 // worker's grants and dies with it.

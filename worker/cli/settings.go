@@ -23,7 +23,7 @@ type Settings struct {
 	Port         uint16 `envconfig:"OMB_PORT" default:"8799" means:"the server's port: the harness gate's in the box, and its upstream outside"`
 	RunDir       string `envconfig:"OMB_RUN_DIR" means:"sockets, 0700; $XDG_RUNTIME_DIR/botbox or /run/botbox if unset"`
 	StateDir     string `envconfig:"OMB_STATE_DIR" means:"the database, 0700; $XDG_STATE_HOME/botbox, /var/lib/botbox or ~/.local/state/botbox if unset"`
-	SecretsDir   string `envconfig:"OMB_SECRETS_DIR" means:"one file a secret, for ref:NAME in a spec; $CREDENTIALS_DIRECTORY if unset"`
+	SecretsDir   string `envconfig:"OMB_SECRETS_DIR" means:"one file a secret, for ref:NAME in a spec: a folder of mode 0700, or fd:N for one that is open, or for a pipe with NAME=VALUE records, a NUL behind each; $CREDENTIALS_DIRECTORY if unset"`
 	Credentials  string `envconfig:"CREDENTIALS_DIRECTORY" means:"systemd's credentials of the service"`
 	EgressAllow  string `envconfig:"OMB_EGRESS_ALLOW" means:"host patterns, comma separated, that boxes may reach; unset or empty: any public host; *.x does not match x"`
 	EgressPorts  string `envconfig:"OMB_EGRESS_PORTS" default:"all" means:"ports that the egress gate dials, comma separated; all is all but 25"`
@@ -61,7 +61,8 @@ func (s *Settings) Check() error {
 		}
 	}
 	for name, path := range map[string]string{"OMB_DATA_DIR": s.DataDir, "OMB_RUN_DIR": s.RunDir, "OMB_STATE_DIR": s.StateDir, "OMB_SECRETS_DIR": s.SecretsDir} {
-		if path != "" && !filepath.IsAbs(path) {
+		open := name == "OMB_SECRETS_DIR" && strings.HasPrefix(path, "fd:")
+		if path != "" && !filepath.IsAbs(path) && !open {
 			return reason.New(reason.BadSetting, "%s is not an absolute path", name)
 		}
 	}

@@ -68,6 +68,8 @@ func (s *state) report() report.Report {
 	counters := s.w.store.Counters()
 	r.Boxed, r.Refused = int64(counters["boxed"]), int64(counters["refused"])
 	r.Broker.Unbrokered = s.w.runner.Unbrokered()
+	r.Broker.Count(counters)
+	r.Broker.Audit.Seq, r.Broker.Audit.Head = s.w.audit.Head()
 	r.Landlock, r.Limits = box.Landlock(), s.w.runner.CanHold()
 	running := s.w.runner.Running()
 	r.Open = len(running)
@@ -89,8 +91,14 @@ func (s *state) report() report.Report {
 
 // logBroker writes the broker's refusals into the log.
 func logBroker(log *slog.Logger, e broker.Event) {
-	if e.Kind == broker.Stealing {
+	switch {
+	case e.Kind == broker.Stealing:
 		journal.TokenStolen.Log(log, slog.String("box_id", e.Box), slog.String("owner_box_id", e.Owner))
+	case e.Kind == broker.Failing:
+		log.Error("the broker failed on a request", slog.String("box_id", e.Box), slog.String("stack", e.Stack))
+	case e.Redacted > 0:
+		journal.KeyEchoed.Log(log, slog.String("box_id", e.Box), slog.String("bot_id", e.Bot), slog.String("conversation_id", e.Conversation),
+			slog.String("grant", e.Grant), slog.String("route", e.Route), slog.Int64("times", e.Redacted))
 	}
 }
 

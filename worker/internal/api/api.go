@@ -66,6 +66,7 @@ func (s *Server) routes() http.Handler {
 		"GET /v1/boxes/{id}/why":     s.why,
 		"DELETE /v1/boxes/{id}":      s.end,
 		"POST /v1/boxes/{id}/signal": s.signal,
+		"POST /v1/keys/rotate":       s.rotate,
 		"POST /v1/selfcheck":         func(*http.Request) (any, error) { return s.Check() },
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

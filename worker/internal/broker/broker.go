@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -24,8 +25,6 @@ const (
 
 	// MaxTTL is the longest life of a token.
 	MaxTTL = 24 * time.Hour
-	// streamGrace is how long a stream that began in time may go on after it.
-	streamGrace = 5 * time.Minute
 	// deadMemory is how long a dead token is told apart from an unknown one, so
 	// that an engine which still has it is stopped by the right answer.
 	deadMemory = time.Hour
@@ -49,12 +48,15 @@ type Broker struct {
 	now       func() time.Time
 	transport http.RoundTripper
 	sealer    *sealer
+	rotating  sync.Mutex
+	held      atomic.Int64 // bytes of request bodies that are held
 
 	mu      sync.Mutex
 	closed  bool
 	tokens  map[digest]*token
 	servers map[*http.Server]bool
 	conns   map[string]map[net.Conn]bool // by box
+	known   map[string]int               // tokens in the table, dead ones too, by box
 }
 
 // New makes a broker without tokens.
@@ -78,6 +80,7 @@ func New(o Options) (*Broker, error) {
 		tokens:  map[digest]*token{},
 		servers: map[*http.Server]bool{},
 		conns:   map[string]map[net.Conn]bool{},
+		known:   map[string]int{},
 	}, nil
 }
 
@@ -86,7 +89,9 @@ type Turn struct {
 	Box, Bot, Conversation string
 	Engine                 string // claude, codex, gemini, opencode, grok, none
 	Keys                   []Key
-	Unbrokered             []string // as Take named them; copied into Issued
+	Unbrokered             []string          // as Take named them; copied into Issued
+	Refs                   map[string]string // names of the secrets that Keys came from, by variable: Rotate reads them again
+	Limits                 Limits            // of each grant
 	TTL                    time.Duration
 }
 
@@ -117,7 +122,9 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 		turn.TTL = MaxTTL
 	}
 	text := newTokenText()
-	record := Record{b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys}
+	record := Record{
+		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.Refs, turn.Limits,
+	}
 	// First the store, so that whatever ends the token also ends the record.
 	if err := b.keep(record); err != nil {
 		return issued, err
@@ -158,11 +165,11 @@ func (b *Broker) add(r Record) error {
 	if left <= 0 || left > MaxTTL {
 		return reason.New(reason.BadSpec, "the token's time is over, or was never right")
 	}
-	grants, err := newGrants(r.Keys, b.transport)
+	grants, err := newGrants(r, b.transport)
 	if err != nil {
 		return err
 	}
-	t := &token{digest: r.Digest, box: r.Box, bot: r.Bot, conversation: r.Conversation, expires: r.Expires, grants: grants}
+	t := &token{digest: r.Digest, box: r.Box, bot: r.Bot, conversation: r.Conversation, expires: r.Expires, record: r, grants: grants}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,8 +177,10 @@ func (b *Broker) add(r Record) error {
 		t.cancel()
 		return reason.New(reason.System, "the broker is closed")
 	}
-	t.timer = time.AfterFunc(left+streamGrace, func() { b.kill(t, true) })
+	// It also ends the streams that are open then.
+	t.timer = time.AfterFunc(left, func() { b.kill(t, true) })
 	b.tokens[t.digest] = t
+	b.known[t.box]++
 	return nil
 }
 
@@ -205,7 +214,7 @@ func (b *Broker) Revoke(box string) int {
 func (b *Broker) kill(t *token, erase bool) bool {
 	b.mu.Lock()
 	grants := t.grants
-	t.grants = nil
+	t.grants, t.record.Keys = nil, nil
 	b.mu.Unlock()
 	if grants == nil {
 		return false
@@ -223,6 +232,9 @@ func (b *Broker) kill(t *token, erase bool) bool {
 	time.AfterFunc(deadMemory, func() {
 		b.mu.Lock()
 		delete(b.tokens, t.digest)
+		if b.known[t.box]--; b.known[t.box] == 0 {
+			delete(b.known, t.box)
+		}
 		b.mu.Unlock()
 	})
 	return true
@@ -241,10 +253,14 @@ func (b *Broker) authorise(box, text, name string) (*token, *grant, string) {
 	if ok {
 		grants = t.grants
 	}
+	lost := b.known[box] == 0
 	b.mu.Unlock()
 	// The map compared a digest that nobody without the boot key can aim at;
 	// the second comparison keeps this true whatever a map does.
 	if !ok || subtle.ConstantTimeCompare(t.digest[:], d[:]) != 1 {
+		if lost { // the table was lost, or never had a row for this box
+			return nil, nil, "grants_lost"
+		}
 		return nil, nil, "unknown_token"
 	}
 	if t.box != box {

@@ -13,15 +13,18 @@
 // the upstreams of living grants. The listeners are the boxes' own.
 //
 // Refuses: a token on another box's listener, after its box ended or after 24
-// hours; a grant that the token lacks; methods and paths outside the provider's
-// table; every way to name another upstream; upgrades, with the one answer that
-// makes engines fall back to POST. It has no way through without a grant.
+// hours, which also end its open streams; a grant that the token lacks, or that
+// is over its limits; methods and paths outside the provider's table; every way
+// to name another upstream; upgrades to anything but a WebSocket that the table
+// has. It has no way through without a grant.
 //
 // # Decisions
 //
 // The box is known by the listener that accepted, before a byte is read; the
 // token in the path only says which of that box's turns is calling. A copied
-// token is therefore worth nothing elsewhere, and showing it there ends it.
+// token is therefore worth nothing elsewhere, and showing it there ends it. A
+// token on the listener of a box of which nothing is known means that the table
+// was lost: that is said, and nothing goes out.
 //
 // net/http parses what the box sends. A request with both Content-Length and
 // Transfer-Encoding is read as chunked, and the framing towards the upstream is
@@ -30,10 +33,19 @@
 // An upstream's informational responses (1xx) and trailers are not passed: both
 // would be headers that no table has looked at, and no provider needs them.
 //
-// A response's headers are searched for the key always; its body only when the
-// upstream is not the vendor's own and did not compress it, because the
-// client's Accept-Encoding goes out as it is. A key in a compressed echo would
-// reach the box.
+// A body has no cap. It streams through and costs no memory, and a cap below
+// what a vendor takes ends long conversations for good. A turn that should not
+// send without end gets limits.bytes.
+//
+// A response's headers are searched for the key always. Its body is searched
+// when the upstream is not the vendor's own: such an upstream is asked not to
+// compress, what it compresses all the same is decoded, and what cannot be
+// decoded is refused. The frames of a WebSocket to it are searched, too, and no
+// compression is offered for them. From the vendor itself all bytes pass as
+// they are.
+//
+// Rotation exchanges the key under a living grant. Requests that have begun end
+// with the old one; the old one is still searched for in answers.
 //
 // The store writes behind the caller's back, see Store.
 package broker

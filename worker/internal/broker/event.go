@@ -11,6 +11,7 @@ const (
 	Requesting Kind = "request" // a request ended, also a refused one
 	Stealing   Kind = "stolen"  // a token was shown on another box's listener
 	Revoking   Kind = "revoke"  // a token was ended
+	Rotating   Kind = "rotate"  // a grant's key was exchanged
 	Failing    Kind = "fault"   // the broker failed on a request
 )
 
@@ -31,6 +32,7 @@ type Event struct {
 	Took     time.Duration // of the whole request
 	Upstream time.Duration // until the upstream's response header
 	Redacted int64         // times the key was found in the response
+	Tokens   int64         // as the response told; counted where a limit wants it
 	Stack    string        // of a fault, without values
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -101,14 +102,50 @@ func parseUpstream(raw string) (u *url.URL, problem string) {
 type grant struct {
 	provider  *provider
 	keyVar    keyVar
-	secret    secret.Text
+	key       atomic.Pointer[liveKey]
 	base      *url.URL
-	redactor  *redactor
-	scanBody  bool // the upstream is not the vendor itself: it may echo what it got
+	echoes    bool // the upstream is not the vendor itself: it may send back what it got
+	meter     *meter
 	transport http.RoundTripper
 }
 
-func newGrant(k Key, transport http.RoundTripper) (*grant, error) {
+// liveKey is the key that new requests carry. Rotation puts another one in its
+// place; a request keeps the one that it began with.
+type liveKey struct {
+	secret   secret.Text
+	former   []secret.Text // what this grant carried before: an upstream may remember them
+	redactor *redactor
+}
+
+// formerKeys is how many rotated keys are still looked for in responses.
+const formerKeys = 4
+
+func newLiveKey(s secret.Text, former []secret.Text) *liveKey {
+	if len(former) > formerKeys {
+		former = former[len(former)-formerKeys:]
+	}
+	all := []string{s.Reveal()}
+	for _, f := range former {
+		all = append(all, f.Reveal())
+	}
+	return &liveKey{s, former, newRedactor(all...)}
+}
+
+// exchangeKey makes new requests carry another key, and tells whether it is
+// another one.
+func (g *grant) exchangeKey(s secret.Text) bool {
+	old := g.key.Load()
+	if old.secret.Reveal() == s.Reveal() {
+		return false
+	}
+	g.key.Store(newLiveKey(s, append(slices.Clone(old.former), old.secret)))
+	return true
+}
+
+// inspects tells whether the broker has to read the bodies of responses.
+func (g *grant) inspects() bool { return g.echoes || g.meter.limits.Tokens > 0 }
+
+func newGrant(k Key, limits Limits, transport http.RoundTripper) (*grant, error) {
 	p, ok := providerNamed(k.Provider)
 	if !ok {
 		return nil, reason.New(reason.BadSpec, "the broker has no provider %q", k.Provider)
@@ -117,8 +154,8 @@ func newGrant(k Key, transport http.RoundTripper) (*grant, error) {
 	if !ok {
 		return nil, reason.New(reason.BadSpec, "provider %s takes no key from %q", p.name, k.EnvName)
 	}
-	if k.Secret.Empty() || !sendable(k.Secret) {
-		return nil, reason.New(reason.BadSpec, "%s is empty or holds a byte that no key has", k.EnvName)
+	if err := checkKey(k.EnvName, k.Secret); err != nil {
+		return nil, err
 	}
 	base, problem := parseUpstream(k.Upstream)
 	if problem != "" {
@@ -127,19 +164,29 @@ func newGrant(k Key, transport http.RoundTripper) (*grant, error) {
 	if transport == nil {
 		transport = newTransport()
 	}
-	return &grant{
-		provider: p, keyVar: v, secret: k.Secret, base: base, transport: transport,
-		redactor: newRedactor(k.Secret.Reveal()),
-		scanBody: base.String() != p.base,
-	}, nil
+	g := &grant{
+		provider: p, keyVar: v, base: base, transport: transport,
+		echoes: base.String() != p.base, meter: newMeter(limits),
+	}
+	g.key.Store(newLiveKey(k.Secret, nil))
+	return g, nil
+}
+
+// checkKey wants a key that can stand in a header. The error names where it
+// came from, never what it is.
+func checkKey(from string, s secret.Text) error {
+	if s.Empty() || !sendable(s) {
+		return reason.New(reason.BadSpec, "%s is empty or holds a byte that no key has", from)
+	}
+	return nil
 }
 
 // inject puts the key into a header from which every credential was removed.
-func (g *grant) inject(h http.Header) {
-	h[g.keyVar.header] = []string{g.keyVar.scheme + g.secret.Reveal()}
+func (g *grant) inject(h http.Header, k *liveKey) {
+	h[g.keyVar.header] = []string{g.keyVar.scheme + k.secret.Reveal()}
 }
 
-// forget drops the key and closes idle connections to the upstream.
+// forget closes idle connections to the upstream.
 func (g *grant) forget() {
 	if t, ok := g.transport.(*http.Transport); ok {
 		t.CloseIdleConnections()
@@ -155,6 +202,7 @@ type token struct {
 	digest                 digest
 	box, bot, conversation string
 	expires                time.Time
+	record                 Record            // without keys when dead
 	grants                 map[string]*grant // nil when dead
 	ctx                    context.Context   // ends with the token
 	cancel                 context.CancelFunc
@@ -163,10 +211,10 @@ type token struct {
 
 // newGrants makes one grant for each provider. Of several keys for the same
 // provider the most preferred one is sent; the others only leave the box.
-func newGrants(keys []Key, transport http.RoundTripper) (map[string]*grant, error) {
+func newGrants(r Record, transport http.RoundTripper) (map[string]*grant, error) {
 	grants, rank := map[string]*grant{}, map[string]int{}
-	for _, k := range keys {
-		g, err := newGrant(k, transport)
+	for _, k := range r.Keys {
+		g, err := newGrant(k, r.Limits, transport)
 		if err != nil {
 			return nil, err
 		}
@@ -186,6 +234,8 @@ type Record struct {
 	Box, Bot, Conversation string
 	Expires                time.Time
 	Keys                   []Key
+	Refs                   map[string]string // the secret's name, by the variable of its key
+	Limits                 Limits
 }
 
 // plainRecord is a Record before it is sealed: secret.Text refuses to encode.
@@ -194,12 +244,14 @@ type plainRecord struct {
 	Box, Bot, Conversation string
 	Expires                time.Time
 	Keys                   []plainKey
+	Refs                   map[string]string
+	Limits                 Limits
 }
 
 type plainKey struct{ Provider, EnvName, Secret, Upstream string }
 
 func (r Record) encode() ([]byte, error) {
-	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil}
+	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits}
 	for _, k := range r.Keys {
 		plain.Keys = append(plain.Keys, plainKey{k.Provider, k.EnvName, k.Secret.Reveal(), k.Upstream})
 	}
@@ -211,7 +263,10 @@ func decodeRecord(data []byte) (Record, error) {
 	if err := json.Unmarshal(data, &plain); err != nil {
 		return Record{}, err
 	}
-	r := Record{Box: plain.Box, Bot: plain.Bot, Conversation: plain.Conversation, Expires: plain.Expires}
+	r := Record{
+		Box: plain.Box, Bot: plain.Bot, Conversation: plain.Conversation, Expires: plain.Expires,
+		Refs: plain.Refs, Limits: plain.Limits,
+	}
 	copy(r.Digest[:], plain.Digest)
 	for _, k := range plain.Keys {
 		r.Keys = append(r.Keys, Key{k.Provider, k.EnvName, secret.New(k.Secret), k.Upstream})

@@ -261,12 +261,12 @@ func TestPreferredKeyIsSent(t *testing.T) {
 		for _, name := range c.env {
 			keys = append(keys, Key{"anthropic", name, secret.New("v-" + name), "https://up.example"})
 		}
-		grants, err := newGrants(keys, nil)
+		grants, err := newGrants(Record{Keys: keys}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := map[string][]string{}
-		grants["anthropic"].inject(h)
+		grants["anthropic"].inject(h, grants["anthropic"].key.Load())
 		if len(h) != 1 || len(h[c.header]) != 1 || h[c.header][0] != c.want {
 			t.Errorf("%q: %v", c.env, h)
 		}

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,8 +42,15 @@ type upstream struct {
 }
 
 func newUpstream(t testing.TB) *upstream {
+	u := newVendor(t)
+	u.Start()
+	return u
+}
+
+// newVendor is an upstream that has not started.
+func newVendor(t testing.TB) *upstream {
 	u := &upstream{}
-	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	u.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		u.mu.Lock()
 		u.log = append(u.log, seen{r.Method, r.RequestURI, r.Host, r.Header.Clone(), body})
@@ -143,7 +152,7 @@ func (s *stage) await(kind Kind, match func(Event) bool) Event {
 		}
 		s.mu.Unlock()
 	}
-	s.t.Fatalf("no %s event came", kind)
+	s.t.Fatalf("no %s event came, of %+v", kind, s.events)
 	return Event{}
 }
 
@@ -163,6 +172,41 @@ func (s *stage) serve(box string) string {
 		}
 	})
 	return l.Addr().String()
+}
+
+// vendors leads the connections to the vendors' own hosts to up, over TLS: a
+// grant for them is one whose upstream echoes nothing.
+func (s *stage) vendors(up *upstream) {
+	up.EnableHTTP2 = true
+	up.StartTLS()
+	transport := s.Broker.transport.(*http.Transport)
+	roots := x509.NewCertPool()
+	roots.AddCert(up.Certificate())
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: "example.com"}
+	dial := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		for i := range providers {
+			if strings.HasPrefix(providers[i].base, "https://"+strings.TrimSuffix(addr, ":443")) {
+				return dial(ctx, network, up.Listener.Addr().String())
+			}
+		}
+		return nil, fmt.Errorf("%s is no vendor's", addr)
+	}
+}
+
+// issueVendor gives a token for a box with all keys at the vendors' own.
+func (s *stage) issueVendor(box string, limits Limits) string {
+	s.t.Helper()
+	keys := testKeys("")
+	for i := range keys {
+		p, _ := providerNamed(keys[i].Provider)
+		keys[i].Upstream = p.base
+	}
+	issued, err := s.Issue(Turn{Box: box, Engine: "none", Keys: keys, Limits: limits})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return issued.Env["ANTHROPIC_API_KEY"]
 }
 
 // issue gives the token for a box with all three keys at one upstream.

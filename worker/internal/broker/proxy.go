@@ -14,14 +14,12 @@ import (
 	"time"
 )
 
-const (
-	// bodyBytes caps a request body. Engines send the whole history each time,
-	// and a cap below the vendors' 32 MB kills long conversations for good.
-	bodyBytes  = 64 << 20
-	copyBuffer = 32 << 10
-)
+const copyBuffer = 32 << 10
 
-var errTooLarge = errors.New("the body is over the cap")
+// errSpent: the grant's limit of bytes. A body has no cap of its own, for it
+// streams through and costs us no memory; engines send the whole history each
+// time, and every cap that a proxy had killed long conversations for good.
+var errSpent = errors.New("the grant's bytes are used up")
 
 var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 
@@ -38,7 +36,7 @@ func newTransport() *http.Transport {
 		// Below the minute after which load balancers close idle connections: a
 		// POST on a stale one cannot be sent again.
 		IdleConnTimeout:     55 * time.Second,
-		MaxIdleConnsPerHost: 8,
+		MaxIdleConnsPerHost: defaultConcurrent, // fewer, and a busy turn would dial for most requests
 		// The client's Accept-Encoding goes out as it is and the body comes back
 		// as it is.
 		DisableCompression: true,
@@ -47,45 +45,83 @@ func newTransport() *http.Transport {
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 		MaxResponseHeaderBytes: 256 << 10,
 		ReadBufferSize:         copyBuffer,
-		WriteBufferSize:        copyBuffer,
+		// An engine's request in one write: it is mostly the history, 50 to 100 KB.
+		WriteBufferSize: 128 << 10,
 	}
 }
 
 // forward sends one request to the grant's upstream and the answer back.
 func (b *Broker) forward(x *exchange, c call) {
-	ctx, cancel := context.WithCancel(x.r.Context())
-	defer cancel()
-	defer context.AfterFunc(c.token.ctx, cancel)()
-	body := &upload{body: x.r.Body}
-	// The transport may go on reading after RoundTrip; net/http must not, once
-	// this function is over.
-	defer body.Close()
-	defer func() { x.event.Up = body.n.Load() }()
-
-	start := time.Now()
-	res, err := c.grant.transport.RoundTrip(c.grant.request(ctx, x.r, c.target, body))
-	x.event.Upstream = time.Since(start)
-	if err != nil {
-		x.failed(err, body, c.token)
+	code, wait := c.grant.meter.begin(b.now())
+	if code != "" {
+		b.count("broker.limited")
+		if wait > 0 {
+			x.Header().Set("Retry-After", strconv.Itoa(wholeSeconds(wait)))
+		}
+		x.refuse(code)
 		return
 	}
-	defer res.Body.Close()
-	switch {
-	case res.StatusCode < 200:
-		x.refuse("upstream_protocol")
-	case res.StatusCode >= 300 && res.StatusCode < 400 && res.StatusCode != http.StatusNotModified:
-		x.refuse("upstream_redirect")
-	default:
-		x.relay(res, c.grant)
+	defer c.grant.meter.end()
+	if c.websocket != nil {
+		b.tunnel(x, c)
+	} else {
+		b.request(x, c)
 	}
 	if x.event.Redacted > 0 {
 		b.count("broker.redacted")
 	}
 }
 
+// request is one that is no WebSocket.
+func (b *Broker) request(x *exchange, c call) {
+	ctx, cancel := context.WithCancel(x.r.Context())
+	defer cancel()
+	defer context.AfterFunc(c.token.ctx, cancel)()
+	body := &upload{body: x.r.Body, meter: c.grant.meter}
+	// The transport may go on reading after RoundTrip; net/http must not, once
+	// this function is over.
+	defer body.Close()
+	// Otherwise the first byte of an answer closes the request's body, and an
+	// upload that the upstream answered early takes the answer down with it.
+	http.NewResponseController(x).EnableFullDuplex()
+	defer func() { x.event.Up = body.n.Load() }()
+	x.up = &body.n
+
+	held, err := b.hold(x.r.ContentLength, body)
+	if err != nil {
+		x.failed(err, body, c.token)
+		return
+	}
+	defer held.release(b)
+	key := c.grant.key.Load()
+	out := c.grant.request(held.watch(ctx), x.r, c.target, body, key)
+	held.give(out)
+	start := time.Now()
+	res, err := c.grant.transport.RoundTrip(out)
+	x.event.Upstream = time.Since(start)
+	if err != nil {
+		x.failed(err, body, c.token)
+		return
+	}
+	defer res.Body.Close()
+	x.answer(res, c, key)
+}
+
+// answer passes on what may be passed on of the upstream's response.
+func (x *exchange) answer(res *http.Response, c call, key *liveKey) {
+	switch {
+	case res.StatusCode < 200:
+		x.refuse("upstream_protocol")
+	case res.StatusCode >= 300 && res.StatusCode < 400 && res.StatusCode != http.StatusNotModified:
+		x.refuse("upstream_redirect")
+	default:
+		x.relay(res, c.grant, key)
+	}
+}
+
 // request makes the upstream's request. Host, path and key come from the
 // grant; only what is below the grant comes from the box.
-func (g *grant) request(ctx context.Context, r *http.Request, t target, body *upload) *http.Request {
+func (g *grant) request(ctx context.Context, r *http.Request, t target, body io.ReadCloser, key *liveKey) *http.Request {
 	u := *g.base
 	u.RawPath = g.provider.join(g.base.EscapedPath(), t.path)
 	u.Path, _ = url.PathUnescape(u.RawPath) // checkPath has tried it
@@ -101,7 +137,10 @@ func (g *grant) request(ctx context.Context, r *http.Request, t target, body *up
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // otherwise net/http writes its own
 	}
-	g.inject(h)
+	if g.inspects() {
+		h["Accept-Encoding"] = []string{"identity"}
+	}
+	g.inject(h, key)
 	out := &http.Request{
 		Method: r.Method, URL: &u, Header: h,
 		Body: body, ContentLength: r.ContentLength,
@@ -113,43 +152,64 @@ func (g *grant) request(ctx context.Context, r *http.Request, t target, body *up
 	return out.WithContext(ctx)
 }
 
-// failed answers for an upstream that gave no response. The text names no
-// address: a resolver's or a dialler's error does.
+// failed answers for an upstream that gave no response.
 func (x *exchange) failed(err error, body *upload, t *token) {
+	cause := x.causeOf(err, t)
+	switch {
+	case body.over.Load():
+		x.refuse("limit_bytes")
+	case cause == "client_gone" || cause != "token_revoked" && body.broken.Load():
+		x.event.Code, x.event.Status = "client_gone", 499
+		panic(http.ErrAbortHandler)
+	default:
+		x.refuse(cause)
+	}
+}
+
+// causeOf gives the code for an error of the transport's. Nothing of its text
+// is used: a resolver's or a dialler's names addresses.
+func (x *exchange) causeOf(err error, t *token) string {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
-	case body.over.Load():
-		x.refuse("too_large")
 	case t.ctx.Err() != nil:
-		x.refuse("token_revoked")
-	case x.r.Context().Err() != nil || body.broken.Load():
-		x.event.Code, x.event.Status = "client_gone", 499
-		panic(http.ErrAbortHandler)
+		return "token_revoked"
+	case x.r.Context().Err() != nil:
+		return "client_gone"
 	case errors.As(err, &dns):
-		x.refuse("upstream_name")
+		return "upstream_name"
 	case errors.As(err, &cert), errors.As(err, &record):
-		x.refuse("upstream_tls")
-	default:
-		x.refuse("upstream_unreachable")
+		return "upstream_tls"
+	}
+	return "upstream_unreachable"
+}
+
+// passHeaders copies what may cross, with the key overwritten.
+func (x *exchange) passHeaders(dst, src http.Header, key *liveKey) {
+	pass(dst, src, responseDrops)
+	for _, values := range dst {
+		for i, v := range values {
+			clean, n := key.redactor.text(v)
+			values[i] = clean
+			x.event.Redacted += int64(n)
+		}
 	}
 }
 
 // relay passes a response on, each read at once: engines show tokens as they
 // come.
-func (x *exchange) relay(res *http.Response, g *grant) {
-	var found atomic.Int64
-	defer func() { x.event.Redacted = found.Load() }()
-	h := x.Header()
-	pass(h, res.Header, responseDrops)
-	for _, values := range h {
-		for i, v := range values {
-			clean, n := g.redactor.text(v)
-			values[i] = clean
-			found.Add(int64(n))
+func (x *exchange) relay(res *http.Response, g *grant, key *liveKey) {
+	body := io.Reader(res.Body)
+	if g.inspects() {
+		var ok bool
+		if body, ok = inspectable(res); !ok {
+			x.refuse("upstream_encoding")
+			return
 		}
 	}
+	h := x.Header()
+	x.passHeaders(h, res.Header, key)
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // otherwise net/http guesses one
 	}
@@ -157,11 +217,21 @@ func (x *exchange) relay(res *http.Response, g *grant) {
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}
 	x.WriteHeader(res.StatusCode)
-	var body io.Reader = res.Body
-	if encoding := res.Header.Get("Content-Encoding"); g.scanBody && (encoding == "" || encoding == "identity") {
-		body = g.redactor.reader(body, &found)
+	var found atomic.Int64
+	defer func() { x.event.Redacted += found.Load() }()
+	if g.echoes {
+		body = key.redactor.reader(body, &found)
 	}
-	if err := x.stream(body, res.ContentLength < 0); err != nil {
+	flow := download{meter: g.meter}
+	if g.meter.limits.Tokens > 0 && x.r.Method == "POST" && res.StatusCode < 300 {
+		flow.usage = newUsage(res.Header.Get("Content-Type"))
+	}
+	err := x.stream(body, res.ContentLength < 0, flow)
+	if flow.usage != nil {
+		x.event.Tokens = spentTokens(flow.usage, err == nil, x.up.Load()+x.event.Down)
+		g.meter.spend(x.event.Tokens)
+	}
+	if err != nil {
 		x.event.Code = "upstream_cut"
 		if x.r.Context().Err() != nil {
 			x.event.Code = "client_gone"
@@ -171,9 +241,34 @@ func (x *exchange) relay(res *http.Response, g *grant) {
 	}
 }
 
+// bytesPerToken is a guess for answers that tell no usage, or were cut before
+// they did: otherwise a box would spend nothing by closing early.
+const bytesPerToken = 4
+
+func spentTokens(u *usage, complete bool, bytes int64) int64 {
+	told, whole := u.total()
+	if complete && whole {
+		return told
+	}
+	return max(told, bytes/bytesPerToken)
+}
+
+// download is what is done with a response's bytes while they pass.
+type download struct {
+	meter *meter
+	usage *usage // nil where nobody counts tokens
+}
+
+func (d download) pass(b []byte) {
+	d.meter.pass(len(b)) // looked at when the next request begins
+	if d.usage != nil {
+		d.usage.read(b)
+	}
+}
+
 // stream copies with a flush after every read; early also sends the header
 // before the first byte, which may be minutes away.
-func (x *exchange) stream(body io.Reader, early bool) error {
+func (x *exchange) stream(body io.Reader, early bool, flow download) error {
 	out := http.NewResponseController(x)
 	if early {
 		out.Flush()
@@ -183,6 +278,7 @@ func (x *exchange) stream(body io.Reader, early bool) error {
 	for {
 		n, err := body.Read(buffer[:])
 		if n > 0 {
+			flow.pass(buffer[:n])
 			if _, werr := x.Write(buffer[:n]); werr != nil {
 				return werr
 			}
@@ -199,20 +295,22 @@ func (x *exchange) stream(body io.Reader, early bool) error {
 	}
 }
 
-// upload is a request body with a cap, counted. The transport reads it from a
-// goroutine of its own.
+// upload is a request body, counted. The transport reads it from a goroutine
+// of its own.
 type upload struct {
 	body   io.ReadCloser
+	meter  *meter
 	n      atomic.Int64
-	over   atomic.Bool // more than the cap
+	over   atomic.Bool // the grant's bytes are used up
 	broken atomic.Bool // the box stopped in the middle
 }
 
 func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.body.Read(p)
-	if u.n.Add(int64(n)) > bodyBytes {
+	u.n.Add(int64(n))
+	if !u.meter.pass(n) {
 		u.over.Store(true)
-		return 0, errTooLarge
+		return 0, errSpent
 	}
 	if err != nil && err != io.EOF && err != http.ErrBodyReadAfterClose {
 		u.broken.Store(true)

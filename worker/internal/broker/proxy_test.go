@@ -57,6 +57,7 @@ func TestTheKeyIsPutInOnce(t *testing.T) {
 		for name, value := range kept {
 			want[name] = value
 		}
+		want["Accept-Encoding"] = "identity" // the upstream may echo
 		for name, values := range req.Header {
 			if len(values) != 1 || want[name] != values[0] {
 				t.Errorf("%s%s: upstream saw %s: %q", c.grant, c.path, name, values)
@@ -73,9 +74,10 @@ func TestTheKeyIsPutInOnce(t *testing.T) {
 }
 
 func TestNothingIsAddedForTheClient(t *testing.T) {
-	up, s := newUpstream(t), newStage(t, nil)
+	up, s := newVendor(t), newStage(t, nil)
+	s.vendors(up)
 	addr := s.serve("b1")
-	token, _ := s.issue("b1", up.URL)
+	token := s.issueVendor("b1", Limits{})
 	send(t, addr, "GET", "/b/"+token+"/openai/models?", nil, "")
 	req := up.last(t)
 	if len(req.Header) != 1 || req.Header.Get("Authorization") == "" || req.URI != "/v1/models?" {
@@ -275,22 +277,6 @@ func TestTheRootIsOurs(t *testing.T) {
 	}
 	if bad := leaks(s.events, token); len(bad) > 0 {
 		t.Errorf("events hold %q", bad)
-	}
-}
-
-func TestUpgradeIsAnswered426(t *testing.T) {
-	up, s := newUpstream(t), newStage(t, nil)
-	addr := s.serve("b1")
-	token, _ := s.issue("b1", up.URL)
-	for _, tok := range []string{token, newTokenText()} {
-		got := send(t, addr, "GET", "/b/"+tok+"/openai/v1/responses",
-			http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Authorization": {"Bearer " + tok}}, "")
-		if got.status != 426 || !got.close {
-			t.Errorf("%d %v", got.status, got.header)
-		}
-	}
-	if len(up.requests()) != 0 {
-		t.Error("the upgrade went out")
 	}
 }
 

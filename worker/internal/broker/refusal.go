@@ -36,10 +36,16 @@ var refusals = []refusal{
 		"engines look for OAuth metadata and registration at the root after any 401"},
 	{"method_refused", 405, 0, false, false, "This method is not open to boxes.",
 		"TRACE echoes the key, CONNECT chooses an upstream, an override hides the method"},
-	{"too_large", 413, 0, false, true, "The request body is larger than 64 MiB.",
-		"the cap bounds what one turn can send; vendors take 32 MB"},
-	{"upgrade_required", 426, 0, false, true, "WebSocket is not served here; use POST.",
+	{"upgrade_required", 426, 0, false, true, "There is no WebSocket here; use POST.",
 		"Codex falls back to POST at once on 426; any other status costs seven attempts"},
+	{"limit_concurrent", 429, 0, true, false, "This turn has too many open requests.",
+		"one of them ends before long, and Retry-After says when to ask again"},
+	{"limit_requests", 429, 0, true, false, "This turn has made too many requests in a minute.",
+		"Retry-After says when the next one may begin"},
+	{"limit_bytes", 429, 0, false, true, "This turn has used up the bytes that it may send and receive.",
+		"no later try can succeed"},
+	{"limit_tokens", 429, 0, false, false, "This turn has used up the tokens that it may spend.",
+		"no later try can succeed"},
 	{"too_many_headers", 431, 0, false, true, "The request has too many header fields.",
 		"a bound on what one request can make us hold"},
 	{"upstream_redirect", 502, 0, false, false, "The provider answered with a redirect, which the broker does not follow.",
@@ -51,6 +57,12 @@ var refusals = []refusal{
 	{"upstream_tls", 502, 0, false, false, "The provider's TLS certificate was not accepted by the broker.",
 		"trying again does not help"},
 	{"upstream_unreachable", 502, 0, true, false, "The broker could not reach the provider.",
+		"a fault outside the box; the engine may try again"},
+	{"upstream_encoding", 502, 0, false, false, "The provider compressed its answer although it was asked not to, in a way that the broker does not read.",
+		"what cannot be searched for the key is not passed on"},
+	{"grants_lost", 503, 400, false, false, "The broker has no grants for this box: they were lost, or never made. Start a new turn.",
+		"without its grant there is nothing that a request could be sent with; 400 as for a token that is revoked"},
+	{"upstream_timeout", 504, 0, true, false, "The provider did not answer the WebSocket handshake in time.",
 		"a fault outside the box; the engine may try again"},
 	{"broker_fault", 500, 0, false, true, "The broker failed on this request; the fault is ours.",
 		"a fault of ours must not end the worker"},
@@ -95,11 +107,13 @@ var errorTypes = []struct {
 	{403, "permission_error", "PERMISSION_DENIED"},
 	{404, "not_found_error", "NOT_FOUND"},
 	{405, "invalid_request_error", "UNIMPLEMENTED"},
-	{413, "request_too_large", "INVALID_ARGUMENT"},
 	{426, "invalid_request_error", "FAILED_PRECONDITION"},
+	{429, "rate_limit_error", "RESOURCE_EXHAUSTED"},
 	{431, "invalid_request_error", "INVALID_ARGUMENT"},
 	{500, "api_error", "INTERNAL"},
 	{502, "api_error", "UNAVAILABLE"},
+	{503, "api_error", "UNAVAILABLE"},
+	{504, "api_error", "DEADLINE_EXCEEDED"},
 }
 
 func (r *refusal) body(s shape, status int) any {
@@ -115,8 +129,13 @@ func (r *refusal) body(s shape, status int) any {
 		return object{"type": "error", "error": object{"type": anthropic, "message": r.message}}
 	case openaiShape:
 		kind := "invalid_request_error"
-		if status >= 500 {
+		switch {
+		case status >= 500:
 			kind = "server_error"
+		case status == 429 && r.retry:
+			kind = "rate_limit_error"
+		case status == 429:
+			kind = "insufficient_quota"
 		}
 		return object{"error": object{"message": r.message, "type": kind, "param": nil, "code": r.code}}
 	case googleShape:

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -66,11 +67,21 @@ func (b *Broker) track(box string, c net.Conn, state http.ConnState) {
 			b.conns[box] = map[net.Conn]bool{}
 		}
 		b.conns[box][c] = true
-	case http.StateClosed, http.StateHijacked:
-		delete(b.conns[box], c)
-		if len(b.conns[box]) == 0 {
-			delete(b.conns, box)
-		}
+	case http.StateClosed: // one that was taken over counts until its tunnel ends
+		b.drop(box, c)
+	}
+}
+
+func (b *Broker) untrack(box string, c net.Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop(box, c)
+}
+
+func (b *Broker) drop(box string, c net.Conn) {
+	delete(b.conns[box], c)
+	if len(b.conns[box]) == 0 {
+		delete(b.conns, box)
 	}
 }
 
@@ -81,6 +92,7 @@ type exchange struct {
 	event Event
 	shape shape
 	wrote bool
+	up    *atomic.Int64 // of the request's body, so far
 }
 
 func (x *exchange) WriteHeader(status int) {
@@ -104,7 +116,7 @@ func (x *exchange) refuse(code string) {
 
 // answer is one request from its first byte to its line in the log.
 func (b *Broker) answer(box string, w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, r: r, event: Event{
+	x := &exchange{ResponseWriter: w, r: r, up: new(atomic.Int64), event: Event{
 		Time: b.now(), Kind: Requesting, Box: box, Method: methodName(r.Method),
 	}}
 	start := time.Now()
@@ -122,7 +134,7 @@ func (b *Broker) answer(box string, w http.ResponseWriter, r *http.Request) {
 	case code != "":
 		b.count("broker.refused")
 		x.refuse(code)
-	case call.route.local:
+	case call.route != nil && call.route.local:
 		x.WriteHeader(http.StatusOK)
 	default:
 		b.forward(x, call)
@@ -147,10 +159,11 @@ func (x *exchange) recover(fault any) bool {
 
 // call is a request that may be forwarded, or answered here.
 type call struct {
-	token  *token
-	grant  *grant
-	route  *route
-	target target
+	token     *token
+	grant     *grant
+	route     *route          // nil for a WebSocket
+	websocket *websocketRoute // nil for anything else
+	target    target
 }
 
 // admit says what a request may do, or the code of its refusal.
@@ -173,9 +186,10 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 	if code == "wrong_box" {
 		b.stolen(box, token)
 	}
-	// Before the other refusals: any other status costs Codex seven attempts
-	// and ten seconds (measured with 0.171).
-	if x.r.Header.Get("Upgrade") != "" || namesToken(x.r.Header["Connection"], "upgrade") {
+	upgrade := asksUpgrade(x.r)
+	if code != "" && upgrade {
+		// Any other status costs Codex seven attempts and ten seconds (measured
+		// with 0.171); the POST that follows shows the cause.
 		return call{}, "upgrade_required"
 	}
 	if code != "" {
@@ -184,17 +198,23 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 	if !checkPath(t.path) || t.hasQuery && !checkQuery(t.query) {
 		return call{}, "bad_request"
 	}
+	if upgrade {
+		row, code := g.upgrade(x.r, t.path)
+		if code != "" {
+			return call{}, code
+		}
+		x.event.Route = row.path
+		return call{token, g, nil, row, t}, ""
+	}
 	r, known := g.provider.rule(x.r.Method, t.path)
 	switch {
 	case !known:
 		return call{}, "path_refused"
 	case r == nil:
 		return call{}, "method_refused"
-	case x.r.ContentLength > bodyBytes:
-		return call{}, "too_large"
 	}
 	x.event.Route = r.path
-	return call{token, g, r, t}, ""
+	return call{token, g, r, nil, t}, ""
 }
 
 // checkForm refuses requests that could be read in two ways, whatever their

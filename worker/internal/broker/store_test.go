@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,8 +65,17 @@ func TestANewWorkerGoesOnServing(t *testing.T) {
 			t.Errorf("%s: upstream saw %v", grant, up.last(t).Header)
 		}
 	}
-	if got := send(t, a2, "POST", "/b/"+gone+"/openai/responses", nil, "{}"); got.status != 401 {
-		t.Errorf("the revoked token: %d", got.status)
+	// The record was deleted with the token, so the new worker knows nothing of
+	// the box: nothing to go out with, and it says why.
+	before := len(up.requests())
+	for path, want := range map[string]int{"/openai/responses": 400, "/anthropic/v1/messages": 503} {
+		got := send(t, a2, "POST", "/b/"+gone+path, nil, "{}")
+		if got.status != want || !strings.Contains(got.body, "no grants for this box") || got.header.Get("X-Should-Retry") != "false" {
+			t.Errorf("the revoked token: %d %s", got.status, got.body)
+		}
+	}
+	if len(up.requests()) != before {
+		t.Error("a request without a grant went out")
 	}
 	if next.Revoke("b1") != 1 {
 		t.Error("the adopted token was not revoked")

@@ -48,9 +48,36 @@ type Step struct {
 	Evidence string `json:"evidence"`
 }
 
-// Brokered says which credentials are not brokered.
+// Brokered says which credentials are not brokered, and what the broker did
+// since the database was made.
 type Brokered struct {
 	Unbrokered []string `json:"unbrokered"`
+
+	Requests int64 `json:"requests"`
+	Refused  int64 `json:"refused"`  // of them
+	Limited  int64 `json:"limited"`  // of them, over a limit of their grant
+	Redacted int64 `json:"redacted"` // answers that held a key
+	Stolen   int64 `json:"stolen"`   // times a token came from another box
+	Rotated  int64 `json:"rotated"`  // tokens whose grants were given another key
+
+	Audit Audit `json:"audit"`
+}
+
+// Audit names the newest line of the audit log: a report that left the machine
+// tells whether the log was made anew behind it.
+type Audit struct {
+	Seq  uint64 `json:"seq"`
+	Head string `json:"head"`
+}
+
+// Count takes the broker's counters.
+func (b *Brokered) Count(counters map[string]uint64) {
+	for name, to := range map[string]*int64{
+		"broker.requests": &b.Requests, "broker.refused": &b.Refused, "broker.limited": &b.Limited,
+		"broker.redacted": &b.Redacted, "broker.stolen": &b.Stolen, "broker.rotated": &b.Rotated,
+	} {
+		*to = int64(counters[name])
+	}
 }
 
 // Egress is what the machine's boxes may reach. The address policy and the

@@ -24,6 +24,7 @@ func seed(t *testing.T, r Report) string {
 }
 
 func TestReport(t *testing.T) {
+	const broker = `"broker":{"unbrokered":[],"requests":0,"refused":0,"limited":0,"redacted":0,"stolen":0,"rotated":0,"audit":{"seq":0,"head":""}}`
 	noBox := reason.New(reason.NoBwrap, "there is no bwrap in PATH")
 	off := reason.New(reason.SwitchedOff, "OMB_BOT_BOX is 0")
 	at := time.Date(2026, 11, 30, 1, 0, 0, 0, time.UTC)
@@ -39,15 +40,15 @@ func TestReport(t *testing.T) {
 		want   string
 	}{
 		"on, not checked yet": {box.Finding{Version: "0.8.0"}, nil, Checks{},
-			`{"box":"bwrap","reason":null,"checks":"","failed":[],"boxed":0,"refused":0,"broker":{"unbrokered":[]},"age_s":null`},
+			`{"box":"bwrap","reason":null,"checks":"","failed":[],"boxed":0,"refused":0,` + broker + `,"age_s":null`},
 		"no bubblewrap": {box.Finding{Err: noBox}, nil, Checks{},
-			`{"box":"off","reason":"no-bwrap","checks":"","failed":[],"boxed":0,"refused":0,"broker":{"unbrokered":[]},"age_s":null`},
+			`{"box":"off","reason":"no-bwrap","checks":"","failed":[],"boxed":0,"refused":0,` + broker + `,"age_s":null`},
 		"switched off comes before what the machine lacks": {box.Finding{Err: noBox}, off, Checks{},
-			`{"box":"off","reason":"switched-off","checks":"","failed":[],"boxed":0,"refused":0,"broker":{"unbrokered":[]},"age_s":null`},
+			`{"box":"off","reason":"switched-off","checks":"","failed":[],"boxed":0,"refused":0,` + broker + `,"age_s":null`},
 		"an error without a code": {box.Finding{Err: errors.New("x")}, nil, Checks{},
-			`{"box":"off","reason":"internal","checks":"","failed":[],"boxed":0,"refused":0,"broker":{"unbrokered":[]},"age_s":null`},
+			`{"box":"off","reason":"internal","checks":"","failed":[],"boxed":0,"refused":0,` + broker + `,"age_s":null`},
 		"what could not be checked has failed": {box.Finding{}, nil, some,
-			`{"box":"bwrap","reason":null,"checks":"1/3","failed":["D2","D3"],"boxed":0,"refused":0,"broker":{"unbrokered":[]},"profile":"seed","results":[` +
+			`{"box":"bwrap","reason":null,"checks":"1/3","failed":["D2","D3"],"boxed":0,"refused":0,` + broker + `,"profile":"seed","results":[` +
 				`{"id":"D1","layer":"mounts","verdict":"pass","ms":3,"why":"hidden"},{"id":"D2","layer":"mounts","verdict":"fail","ms":1,"why":"seen"},` +
 				`{"id":"D3","layer":"mounts","verdict":"inconclusive","ms":0,"why":"the server is away"}],"age_s":90`},
 	} {
@@ -69,5 +70,13 @@ func TestOnlyPassIsAPass(t *testing.T) {
 	}
 	if none := (Checks{}); none.Passed() != 0 || none.Failed() == nil {
 		t.Errorf("no checks: %d, %v", none.Passed(), none.Failed())
+	}
+}
+
+func TestTheBrokersCounters(t *testing.T) {
+	var b Brokered
+	b.Count(map[string]uint64{"broker.requests": 7, "broker.stolen": 2, "broker.redacted": 1, "boxed": 5})
+	if b.Requests != 7 || b.Stolen != 2 || b.Redacted != 1 || b.Limited != 0 {
+		t.Errorf("%+v", b)
 	}
 }

@@ -250,6 +250,9 @@ func (s *Spec) checkChoices() error {
 	if l.IdleS > MaxWallS || l.FileMB > MaxMemoryMB || l.DiskFreeMB > MaxMemoryMB {
 		return bad("field limits: idle_s up to %d, file_mb and disk_free_mb up to %d", MaxWallS, MaxMemoryMB)
 	}
+	if b := s.Broker.Limits; b.Concurrent < 0 || b.Concurrent > MaxConcurrent || b.RequestsPerMin < 0 || b.Bytes < 0 || b.Tokens < 0 {
+		return bad("field broker.limits: a limit is negative, or concurrent is over %d", MaxConcurrent)
+	}
 	return s.refuseLater()
 }
 
@@ -260,6 +263,8 @@ const (
 	MinCPU      = 0.01    // 1 ms in each period of 100, the least that the kernel takes
 	MaxCPU      = 4096
 	MaxWallS    = 7 * 24 * 3600
+
+	MaxConcurrent = 256 // as many connections as a box has to its broker
 )
 
 // refuseLater names what the contract has and this build has not.

@@ -18,7 +18,8 @@ const whole = `{"v":1,"id":"box_1","kind":"turn","bot":"b-12","conversation":"t-
  "env_extra_names":["NOTES_TOKEN"],
  "net":{"mode":"gated","egress":{"profile":"public","allow":["example.com"],"deny":[],"ports":[],"max_bytes":0},
   "harness":{"upstream":"tcp:127.0.0.1:8799","prefix":"/api/internal/"},"relay":false,"loopback_upstreams":[]},
- "broker":{"keys":[{"env":"ANTHROPIC_API_KEY","provider":"anthropic","secret":"ref:anthropic","base_url":null}],"mcp":[],"ttl_s":86400},
+ "broker":{"keys":[{"env":"ANTHROPIC_API_KEY","provider":"anthropic","secret":"ref:anthropic","base_url":null}],"mcp":[],"ttl_s":86400,
+  "limits":{"concurrent":8,"requests_per_min":60,"bytes":1000000,"tokens":500000}},
  "local_vm":false,"browser":{"launcher":false,"profile":null},
  "limits":{"pids":512,"memory_mb":2048,"cpu":1.5,"tmp_mb":512,"nofile":4096,"wall_s":3600,"idle_s":600,"file_mb":100,"disk_free_mb":50},
  "user":{"mode":"maus"},"tty":false,"on_unavailable":"refuse"}`
@@ -86,6 +87,27 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%s\nbecame %s", b, c)
 		}
 	})
+}
+
+func TestLimitsOfTheBroker(t *testing.T) {
+	for limits, good := range map[string]bool{
+		`{}`: true, `{"concurrent":256,"requests_per_min":1,"bytes":1,"tokens":1}`: true,
+		`{"concurrent":257}`: false, `{"concurrent":-1}`: false, `{"requests_per_min":-1}`: false, `{"bytes":-1}`: false, `{"tokens":-1}`: false,
+		`{"tokens":1.5}`: false, `{"spend":1}`: false, `{"tokens":99999999999999999999}`: false,
+	} {
+		_, err := Decode([]byte(`{"argv":["x"],"cwd":"/w","broker":{"limits":` + limits + `}}`))
+		if (err == nil) != good || (err != nil && reason.Of(err).Code != reason.BadSpec) {
+			t.Errorf("%s: %v", limits, err)
+		}
+	}
+}
+
+func TestRefsAreNamedByTheirVariable(t *testing.T) {
+	s, err := Decode([]byte(`{"argv":["x"],"cwd":"/w","env":{"A":{"secret":"ref:a"},"B":"b","C":{"secret":"ref:c"}},` +
+		`"broker":{"keys":[{"env":"C","provider":"p","secret":"ref:other"}]}}`))
+	if refs := s.Refs(); err != nil || len(refs) != 2 || refs["A"] != "a" || refs["C"] != "other" {
+		t.Errorf("%v, %v", refs, err)
+	}
 }
 
 func TestLimitsThatAreASlipOfThePen(t *testing.T) {

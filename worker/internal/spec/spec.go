@@ -121,6 +121,31 @@ type Broker struct {
 	Keys []Key `json:"keys,omitempty"`
 	MCP  []MCP `json:"mcp,omitempty"`
 	TTLS int   `json:"ttl_s,omitempty"`
+
+	Limits BrokerLimits `json:"limits,omitzero"`
+}
+
+// BrokerLimits bound what the turn can do with each of its grants; 0 is the
+// default of each: 32 requests at a time, and no other bound.
+type BrokerLimits struct {
+	Concurrent     int   `json:"concurrent,omitempty"`
+	RequestsPerMin int   `json:"requests_per_min,omitempty"`
+	Bytes          int64 `json:"bytes,omitempty"`  // of bodies, both ways
+	Tokens         int64 `json:"tokens,omitempty"` // in and out, as the provider tells
+}
+
+// Refs gives the names of the secrets that variables have their values from.
+func (s *Spec) Refs() map[string]string {
+	refs := map[string]string{}
+	for name, v := range s.Env {
+		if v.Ref != "" {
+			refs[name] = v.Ref
+		}
+	}
+	for _, k := range s.Broker.Keys {
+		refs[k.Env] = strings.TrimPrefix(k.Secret, "ref:")
+	}
+	return refs
 }
 
 // Key is one provider key given by name instead of in the environment.

@@ -209,9 +209,13 @@ func (r *Runner) resolve(s spec.Spec) (map[string]secret.Text, error) {
 
 // issue makes the box's grants and rewrites the engine's settings for them.
 func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
+	limits := t.Spec.Broker.Limits
 	issued, err := t.runner.Broker.Issue(broker.Turn{
 		Box: t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
 		Keys: keys, Unbrokered: answer.Unbrokered, TTL: time.Duration(t.Spec.Broker.TTLS) * time.Second,
+		Refs: t.Spec.Refs(), Limits: broker.Limits{
+			Concurrent: limits.Concurrent, PerMinute: limits.RequestsPerMin, Bytes: limits.Bytes, Tokens: limits.Tokens,
+		},
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,220 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipeListener accepts connections that exist in memory only: time in a
+// synctest bubble stands still while a real socket is waited for.
+type pipeListener struct {
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- far:
+		return near, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// bubble runs a broker, its upstream and a client in a synctest bubble. post
+// opens a stream through the broker.
+func bubble(t *testing.T, then http.HandlerFunc, do func(b *Broker, post func() *http.Response)) {
+	synctest.Test(t, func(t *testing.T) {
+		outside, inside := newPipeListener(), newPipeListener()
+		upstream := &http.Server{Handler: then}
+		transport := newTransport()
+		transport.DialContext = outside.dial
+		b, err := New(Options{BootKey: [32]byte{1}, Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var served sync.WaitGroup
+		served.Go(func() { upstream.Serve(outside) })
+		served.Go(func() { b.Serve(inside, "b1") })
+		issued, err := b.Issue(Turn{Box: "b1", Engine: "none", Keys: testKeys("http://up.example")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Transport{DialContext: inside.dial}
+		do(b, func() *http.Response {
+			req, _ := http.NewRequest("POST", "http://broker/b/"+issued.Env["OPENAI_API_KEY"]+"/openai/v1/responses", strings.NewReader("{}"))
+			res, err := client.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		})
+		client.CloseIdleConnections()
+		b.Close()
+		upstream.Close()
+		transport.CloseIdleConnections()
+		served.Wait()
+		// What is told apart from an unknown token is forgotten in the end.
+		time.Sleep(2 * deadMemory)
+		synctest.Wait()
+		if len(b.tokens) != 0 || len(b.known) != 0 {
+			t.Errorf("%d tokens are still remembered", len(b.tokens))
+		}
+	})
+}
+
+// A model may think for longer than any idle limit that proxies have.
+func TestSilenceSurvives(t *testing.T) {
+	for _, silence := range []time.Duration{time.Minute, 6 * time.Minute, 20 * time.Hour} {
+		bubble(t, func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			time.Sleep(silence)
+			io.WriteString(w, "data: at last\n\n")
+		}, func(_ *Broker, post func() *http.Response) {
+			begin := time.Now()
+			res := post()
+			got, err := io.ReadAll(res.Body)
+			if err != nil || string(got) != "data: at last\n\n" || time.Since(begin) != silence {
+				t.Errorf("after %v: %q, %v", time.Since(begin), got, err)
+			}
+		})
+	}
+}
+
+// 24 hours are the end of open streams, too.
+func TestAnOpenStreamEndsWithItsToken(t *testing.T) {
+	bubble(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case <-time.After(time.Minute):
+				io.WriteString(w, ".")
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}, func(b *Broker, post func() *http.Response) {
+		begin := time.Now()
+		res := post()
+		got, err := io.ReadAll(res.Body)
+		if err == nil || errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != MaxTTL {
+			t.Errorf("the stream lasted %v and ended with %v", time.Since(begin), err)
+		}
+		if n := len(got); n < 24*60-1 || n > 24*60 {
+			t.Errorf("%d events came", n)
+		}
+		again := post()
+		if body, _ := io.ReadAll(again.Body); again.StatusCode != 400 || !strings.Contains(string(body), "token_revoked") {
+			t.Errorf("afterwards: %d %s", again.StatusCode, body)
+		}
+	})
+}
+
+// A handshake that nobody answers is given up after 15 seconds.
+func TestTheHandshakeHasABudget(t *testing.T) {
+	bubble(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(b *Broker, _ func() *http.Response) {
+		inside := newPipeListener()
+		go b.Serve(inside, "b1")
+		defer inside.Close()
+		issued, err := b.Issue(Turn{Box: "b1", Engine: "none", Keys: testKeys("http://up.example")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]int{
+			"/openai/v1/responses": 426,
+			"/gemini/ws/google.ai.generativelanguage.v1.GenerativeService.BidiGenerateContent": 504,
+		} {
+			conn, _ := inside.dial(t.Context(), "", "")
+			begin := time.Now()
+			fmt.Fprintf(conn, "GET /b/%s%s HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n\r\n",
+				issued.Env["OPENAI_API_KEY"], path, nonce)
+			res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: "GET"})
+			if err != nil || res.StatusCode != want || time.Since(begin) != connectBudget {
+				t.Errorf("%s: %v, %v after %v", path, res, err, time.Since(begin))
+			}
+			conn.Close()
+		}
+	})
+}
+
+// Ten events, a tenth of a second apart: each is there before the next is
+// sent, on a real connection. Compressed ones come as fast.
+func TestEventsComeAsTheyAreSent(t *testing.T) {
+	for _, encoding := range []string{"", "gzip"} {
+		up, s := newUpstream(t), newStage(t, nil)
+		addr := s.serve("b1")
+		token, _ := s.issue("b1", up.URL)
+		sent, came := make(chan time.Time, 10), make([]time.Time, 0, 10)
+		up.then = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			if encoding != "" {
+				w.Header().Set("Content-Encoding", encoding)
+			}
+			z := encoders[encoding](w)
+			for i := range 10 {
+				sent <- time.Now()
+				fmt.Fprintf(z, "data: %d\n\n", i)
+				if f, ok := z.(interface{ Flush() error }); ok {
+					f.Flush()
+				}
+				w.(http.Flusher).Flush()
+				time.Sleep(100 * time.Millisecond)
+			}
+			z.Close()
+		}
+		res, err := http.Post("http://"+addr+"/b/"+token+"/anthropic/v1/messages", "", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(res.Body)
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "data: ") {
+				came = append(came, time.Now())
+			}
+		}
+		res.Body.Close()
+		close(sent)
+		if len(came) != 10 {
+			t.Fatalf("%q: %d events came, %v", encoding, len(came), lines.Err())
+		}
+		began, worst := <-sent, time.Duration(0)
+		for i, at := range came {
+			worst = max(worst, at.Sub(began))
+			next, more := <-sent
+			if more && at.After(next) {
+				t.Errorf("%q: event %d came after the next one was sent", encoding, i)
+			}
+			began = next
+		}
+		t.Logf("%q: the slowest took %v", encoding, worst)
+	}
+}
