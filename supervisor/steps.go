@@ -28,6 +28,7 @@ var beforeExec = []step{
 	{"code-trust", (*boot).trustCode, "", "who can write our programs is root with the next start"},
 	{"hidepid", (*boot).hideProcesses, "", "other users' command lines and environments hold keys"},
 	{"fly", (*boot).lockFly, "", "the platform's socket stops the machine and mints identity tokens"},
+	{"cgroup", (*boot).giveCgroup, "", "a worker that rules a cgroup can bound a box's memory and processors, and end it whole"},
 	{"subreaper", (*boot).becomeSubreaper, reason.System, "orphans come to us also where we are not PID 1"},
 	{"drop", (*boot).drop, reason.NotDropped, "what root never needs again it cannot be tricked into using"},
 }
@@ -106,6 +107,8 @@ func (b *boot) lockFly() (wire.StepState, string) {
 	}
 	return harden.LockFly(harden.FlyDir, b.account)
 }
+
+func (b *boot) giveCgroup() (wire.StepState, string) { return harden.GiveCgroup(b.account) }
 
 func (b *boot) becomeSubreaper() (wire.StepState, string) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
