@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
 )
@@ -189,6 +190,44 @@ func TestGroupFromItsBirthToItsEnd(t *testing.T) {
 	}
 }
 
+// A box of a worker that died may live on, and have the name of a new one.
+func TestTwoBoxesAreNeverInOneGroup(t *testing.T) {
+	f, tree := taken(t, "memory")
+	if err := f.mkdir(f.root + "/box-a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.root+"/box-a/cgroup.procs", []byte("77\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := tree.Make("a", Limits{MemoryMB: 1}); g != nil || reason.Of(err).Code != reason.LimitsUnavailable {
+		t.Errorf("beside another box: %v, %v", g, err)
+	}
+	if err := os.WriteFile(f.root+"/box-a/cgroup.procs", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := tree.Make("a", Limits{MemoryMB: 1}); g == nil || err != nil {
+		t.Errorf("where the other one has ended: %v", err)
+	}
+}
+
+// What a worker leaves is removed when it ends, not only when there is a next.
+func TestOutlive(t *testing.T) {
+	f, tree := taken(t, "memory")
+	if err := f.mkdir(f.root + "/box-a"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bool)
+	go func() { tree.outlive("box-a"); tree.outlive("box-a"); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it goes on for ever")
+	}
+	if len(tree.boxes()) != 0 {
+		t.Errorf("left: %q", tree.boxes())
+	}
+}
+
 func TestAGroupWithoutEveryLimitIsNone(t *testing.T) {
 	f, tree := taken(t, "memory pids cpu")
 	f.refuses = "cpu.max"
@@ -211,7 +250,7 @@ func TestAGroupWithoutEveryLimitIsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Add(5); reason.Of(err).Code != reason.LimitsUnavailable {
+	if err := g.Add(5); reason.Of(err).Code != reason.LimitsUnavailable || !strings.Contains(reason.FaultOf(err).Hint, "--standalone") {
 		t.Errorf("a process that could not be moved: %v", err)
 	}
 }

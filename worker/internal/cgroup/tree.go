@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
 )
@@ -41,7 +42,14 @@ func Take(beside int) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return take(mounted{}, dir, os.Getpid(), beside)
+	t, err := take(mounted{}, dir, os.Getpid(), beside)
+	if err != nil {
+		return nil, err
+	}
+	for _, box := range t.boxes() { // that live on from before
+		go t.outlive(box)
+	}
+	return t, nil
 }
 
 func take(kern kernel, dir string, ours ...int) (*Tree, error) {
@@ -97,11 +105,33 @@ func (t *Tree) moveOut(ours []int) error {
 // sweep removes the cgroups of boxes that a worker before us did not live to
 // remove. One that still has processes stays: the kernel refuses.
 func (t *Tree) sweep() {
+	for _, box := range t.boxes() {
+		t.kern.rmdir(t.file(box))
+	}
+}
+
+// boxes lists the cgroups of boxes.
+func (t *Tree) boxes() (names []string) {
 	entries, _ := os.ReadDir(t.dir) // none, if it cannot be read: they harm nobody
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) {
-			t.kern.rmdir(t.file(e.Name()))
+			names = append(names, e.Name())
 		}
+	}
+	return names
+}
+
+// lookAgain is how often a box that nobody attends is looked after.
+const lookAgain = time.Second
+
+// outlive removes the cgroup of a box that a worker before us made, when the
+// box has ended. Nobody makes one of that name before.
+func (t *Tree) outlive(box string) {
+	for {
+		if err := t.kern.rmdir(t.file(box)); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		time.Sleep(lookAgain)
 	}
 }
 

@@ -1,0 +1,200 @@
+// Package vm_test boots a virtual machine in which botbox-supervisor is the
+// first process, or the child of another init, and reads its checks from the
+// serial port. This is where limits of cgroup v2, Landlock, AppArmor and
+// AF_VSOCK are tried for real, whatever kernel the tests run on.
+package vm_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/openmausbot/botbox/testbed/rig"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	rig.Remove()
+	os.Exit(code)
+}
+
+// bootWithin bounds one machine. Under emulation on a busy processor it takes
+// ten times what it takes on a quiet one.
+const bootWithin = 4 * time.Minute
+
+var prepare = sync.OnceValues(func() (string, error) {
+	cmd := exec.Command("/bin/sh", "make.sh")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// made gives the folder with kernel and root file system.
+func made(t *testing.T) string {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		rig.Missing(t, "there is no recipe for a virtual machine of %s", runtime.GOARCH)
+	}
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		rig.Missing(t, "no QEMU (testbed/setup.sh test installs it): %v", err)
+	}
+	dir, err := prepare()
+	if err != nil {
+		rig.Missing(t, "make.sh: %v", err)
+	}
+	return dir
+}
+
+// programs builds what goes into the machine.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir := rig.Programs(t)
+	buildGuest.Do(func() {
+		profile, err := os.ReadFile(filepath.Join(rig.Root(), "init/apparmor/bwrap"))
+		guestFailed = errors.Join(err, os.WriteFile(filepath.Join(dir, "bwrap.profile"), profile, 0o644),
+			rig.Compile(filepath.Join(dir, "guest"), "./testbed/vm/guest", rig.Build))
+	})
+	if guestFailed != nil {
+		t.Fatal(guestFailed)
+	}
+	return dir
+}
+
+var (
+	buildGuest  sync.Once
+	guestFailed error
+)
+
+// console is what a machine printed.
+type console struct {
+	lines []string
+	took  time.Duration
+}
+
+func (c console) String() string { return strings.Join(c.lines, "\n") }
+
+// boot runs a machine to its end. It has no network and no device that leads
+// out of it but the serial port, and what it writes on its disk is dropped.
+func boot(t *testing.T, course string) console {
+	t.Helper()
+	dir := made(t)
+	ramdisk := filepath.Join(t.TempDir(), "initrd")
+	packed, err := initrd(dir, programs(t))
+	if err := errors.Join(err, os.WriteFile(ramdisk, packed, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bootWithin)
+	defer cancel()
+	// Never KVM: what it does depends on the machine below.
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-m", "1024", "-smp", "1", "-M", "q35",
+		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
+		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", ramdisk,
+		"-append", "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off course="+course,
+		"-drive", "if=none,id=d0,file="+filepath.Join(dir, "root.img")+",format=raw,snapshot=on", "-device", "virtio-blk-pci,drive=d0",
+		"-device", "virtio-rng-pci")
+	cmd.Stderr = os.Stderr
+	serial, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var c console
+	for lines := bufio.NewScanner(serial); lines.Scan(); {
+		c.lines = append(c.lines, strings.TrimRight(lines.Text(), "\r"))
+	}
+	err = cmd.Wait()
+	c.took = time.Since(begin)
+	if err != nil {
+		t.Fatalf("%v after %v: %v\n%s", ctx.Err(), c.took, err, c)
+	}
+	t.Logf("%s: %v", read(filepath.Join(dir, "versions")), c.took)
+	return c
+}
+
+func read(path string) string {
+	b, _ := os.ReadFile(path)
+	return strings.Join(strings.Fields(string(b)), " ")
+}
+
+// The kernel's and other programs' lines may stand before one of ours.
+var checkLine = regexp.MustCompile(`CHK (\S+) (ok|FAIL)(.*)`)
+
+// checks makes a test of each check, and fails without the closing line: a
+// machine that stopped half-way has shown nothing.
+func (c console) checks(t *testing.T) {
+	t.Helper()
+	n, done := 0, -1
+	for _, line := range c.lines {
+		if m := checkLine.FindStringSubmatch(line); m != nil {
+			n++
+			t.Run(m[1], func(t *testing.T) {
+				t.Log(m[3])
+				if m[2] != "ok" {
+					t.Fail()
+				}
+			})
+		}
+		if _, number, ok := strings.Cut(line, "DONE "); ok {
+			done, _ = strconv.Atoi(number)
+		}
+	}
+	if done != n || n == 0 {
+		t.Errorf("%d checks, and the machine says %d", n, done)
+	}
+	if t.Failed() {
+		t.Logf("the console:\n%s", c)
+	}
+}
+
+// has wants a line on the console.
+func (c console) has(t *testing.T, pattern string) {
+	t.Helper()
+	if !regexp.MustCompile(pattern).MatchString(c.String()) {
+		t.Errorf("no %q on the console:\n%s", pattern, c)
+	}
+}
+
+// TestFirstProcess: the supervisor is the machine's PID 1. When that ends, the
+// kernel says with which status and stops the machine.
+func TestFirstProcess(t *testing.T) {
+	t.Parallel()
+	c := boot(t, "pid1")
+	c.checks(t)
+	c.has(t, `box_id=hog.* end=oom`)
+	c.has(t, `the last box was asked to end`)
+	c.has(t, `Attempted to kill init! exitcode=0x00000000`)
+}
+
+// TestChildOfAnotherInit: the supervisor is the child of another first process,
+// as on a Fly machine, in every kind of cgroup that it may find itself in.
+func TestChildOfAnotherInit(t *testing.T) {
+	t.Parallel()
+	c := boot(t, "child")
+	c.checks(t)
+}
+
+// A check that fails, and a machine that ends early, are both seen.
+func TestTheConsoleIsRead(t *testing.T) {
+	for _, line := range []string{"CHK a ok", "[ 1.0] noise CHK a ok x", "CHK b FAIL y"} {
+		if checkLine.FindStringSubmatch(line) == nil {
+			t.Errorf("%q is no check", line)
+		}
+	}
+	if m := checkLine.FindStringSubmatch("CHK b FAIL y"); fmt.Sprintf("%q", m[1:]) != `["b" "FAIL" " y"]` {
+		t.Errorf("%q", m)
+	}
+}
