@@ -17,9 +17,13 @@ import (
 type step struct {
 	name string
 	do   func(*boot) (wire.StepState, string)
-	need reason.Code // ends the boot when refused or failed; empty: only under strict
+	need reason.Code // ends the boot when refused or failed; empty: only under strict; optional: never
 	why  string
 }
+
+// optional is the need of a step without which nothing is weaker: whoever asks
+// for what it brings is refused by name.
+const optional reason.Code = "optional"
 
 // beforeExec are the steps of the first image, which has every capability.
 var beforeExec = []step{
@@ -28,7 +32,7 @@ var beforeExec = []step{
 	{"code-trust", (*boot).trustCode, "", "who can write our programs is root with the next start"},
 	{"hidepid", (*boot).hideProcesses, "", "other users' command lines and environments hold keys"},
 	{"fly", (*boot).lockFly, "", "the platform's socket stops the machine and mints identity tokens"},
-	{"cgroup", (*boot).giveCgroup, "", "a worker that rules a cgroup can bound a box's memory and processors, and end it whole"},
+	{"cgroup", (*boot).giveCgroup, optional, "a worker that rules a cgroup can bound a box's memory and processors, and end it whole"},
 	{"subreaper", (*boot).becomeSubreaper, reason.System, "orphans come to us also where we are not PID 1"},
 	{"drop", (*boot).drop, reason.NotDropped, "what root never needs again it cannot be tricked into using"},
 }
@@ -48,6 +52,7 @@ func (b *boot) run(steps []step) error {
 			continue
 		}
 		switch {
+		case s.need == optional:
 		case s.need != "":
 			return reason.New(s.need, "boot step %s %s: %s", s.name, state, evidence)
 		case b.set.harden == hardenStrict:

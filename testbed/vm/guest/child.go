@@ -54,7 +54,7 @@ func childCourse() {
 	for _, p := range places {
 		rows = append(rows, row{"cgroup-" + p.name, func(*bed) (string, error) { return p.try() }})
 	}
-	rows = append(rows, row{"command-is-a-box", commandIsABox}, row{"strict-ends-the-boot", strictEnds}, row{"container-runs-out", containerRunsOut})
+	rows = append(rows, row{"command-is-a-box", commandIsABox}, row{"strict-goes-on", strictGoesOn}, row{"container-runs-out", containerRunsOut})
 	b := &bed{}
 	b.all(rows)
 	fmt.Println("DONE", b.made)
@@ -143,15 +143,17 @@ func commandIsABox(*bed) (string, error) {
 	return "status 7", nil
 }
 
-func strictEnds(*bed) (string, error) {
+// strictGoesOn: a machine whose cgroups are read-only is no less hard, so it
+// does not end the boot.
+func strictGoesOn(*bed) (string, error) {
 	p := place{name: "strict", group: "readonly", inside: "mount -t cgroup2 -o ro none /sys/fs/cgroup; export OMB_CLOUD_HARDEN=strict"}
 	r, _, err := p.start("--", "echo", "ran")
 	if err != nil {
 		return "", err
 	}
 	out := r.end()
-	if out.code != 100 || out.stdout != "" || !strings.Contains(out.stderr, "reason: not-hardened") || !strings.Contains(out.stderr, "read-only") {
-		return out.String(), errors.New("strict does not end the boot")
+	if out.code != 0 || out.stdout != "ran\n" || !strings.Contains(out.stderr, "boot step cgroup refused: ") {
+		return out.String(), errors.New("strict ends the boot, or nothing is said")
 	}
 	return strings.ReplaceAll(out.stderr, "\n", "; "), nil
 }
@@ -161,7 +163,7 @@ func strictEnds(*bed) (string, error) {
 func containerRunsOut(*bed) (string, error) {
 	p := place{name: "small", group: "small", inside: "mount -t cgroup2 none /sys/fs/cgroup",
 		before: func(dir string) error {
-			return errors.Join(os.WriteFile(dir+"/memory.max", []byte("160M"), 0o644), os.WriteFile(dir+"/memory.swap.max", []byte("0"), 0o644))
+			return errors.Join(os.WriteFile(dir+"/memory.max", []byte("112M"), 0o644), os.WriteFile(dir+"/memory.swap.max", []byte("0"), 0o644))
 		}}
 	r, _, err := p.start("--", "perl", "-e", hog)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 var pid1 = []row{
 	{"boot-steps", bootSteps},
 	{"first-process", firstProcess},
+	{"memory-at-rest", memoryAtRest},
 	{"hidden-processes", hiddenProcesses},
 	{"fly-is-locked", flyIsLocked},
 	{"whose-cgroups", whoseCgroups},
@@ -96,6 +97,25 @@ func firstProcess(b *bed) (string, error) {
 		return fmt.Sprint(group, worker), errors.New("supervisor and worker are not in their cgroups")
 	}
 	return group, nil
+}
+
+// memoryAtRest is what the two take together, each shared page counted once.
+func memoryAtRest(b *bed) (string, error) {
+	worker := find("serve --control")
+	if len(worker) != 1 {
+		return fmt.Sprint(worker), errors.New("there is no one worker")
+	}
+	var kB [2]int
+	for i, pid := range []int{1, worker[0]} {
+		for line := range strings.Lines(read("/proc", fmt.Sprint(pid), "smaps_rollup")) {
+			fmt.Sscanf(line, "Pss: %d kB", &kB[i])
+		}
+	}
+	seen := fmt.Sprintf("supervisor %d kB, worker %d kB", kB[0], kB[1])
+	if kB[0] == 0 || kB[1] == 0 || kB[0]+kB[1] > 25<<10 {
+		return seen, errors.New("that is not at most 25 MB")
+	}
+	return seen, nil
 }
 
 func hiddenProcesses(b *bed) (string, error) {

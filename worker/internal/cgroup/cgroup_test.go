@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
 )
@@ -210,21 +209,37 @@ func TestTwoBoxesAreNeverInOneGroup(t *testing.T) {
 	}
 }
 
-// What a worker leaves is removed when it ends, not only when there is a next.
+// What a worker leaves is removed when it ends, not only when there is a next;
+// and one of that name that is ours by then is not.
 func TestOutlive(t *testing.T) {
-	f, tree := taken(t, "memory")
-	if err := f.mkdir(f.root + "/box-a"); err != nil {
+	f := delegated(t, "memory", "41")
+	for _, name := range []string{"box-a", "box-b"} {
+		if err := f.mkdir(f.root + "/" + name); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f.root+"/"+name+"/cgroup.procs", []byte("77\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := take(f, f.root, 41)
+	if err != nil || len(tree.left) != 2 {
+		t.Fatalf("%v: %v", tree.left, err)
+	}
+	if tree.removed("box-a") {
+		t.Error("removed with a process in it")
+	}
+	for _, name := range []string{"box-a", "box-b"} {
+		os.WriteFile(f.root+"/"+name+"/cgroup.procs", nil, 0o600)
+	}
+	if g, err := tree.Make("b", Limits{MemoryMB: 1}); g == nil || err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan bool)
-	go func() { tree.outlive("box-a"); tree.outlive("box-a"); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Fatal("it goes on for ever")
-	}
-	if len(tree.boxes()) != 0 {
-		t.Errorf("left: %q", tree.boxes())
+	tree.outlive("box-a")
+	tree.outlive("box-b")
+	for name, want := range map[string]bool{"box-a": false, "box-b": true} {
+		if _, err := os.Stat(f.root + "/" + name); (err == nil) != want {
+			t.Errorf("%s is there: %v, want %v", name, err == nil, want)
+		}
 	}
 }
 

@@ -52,11 +52,7 @@ func (t *Tree) Make(box string, l Limits) (*Group, error) {
 		return nil, nil
 	}
 	g := &Group{t.file(prefix + box), t.kern}
-	err := t.kern.mkdir(g.dir)
-	if errors.Is(err, fs.ErrExist) && t.kern.rmdir(g.dir) == nil {
-		err = t.kern.mkdir(g.dir)
-	}
-	if err != nil { // or a box of this name is in it, which a worker before us left
+	if err := t.makeAnew(prefix + box); err != nil {
 		return nil, reason.New(reason.LimitsUnavailable, "make a cgroup for the box: %w", err)
 	}
 	for _, s := range l.settings() {
