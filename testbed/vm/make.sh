@@ -15,7 +15,7 @@ export LC_ALL=C
 
 suite=trixie
 packages=bubblewrap,util-linux,mount,procps,apparmor
-# The first four are built into some kernels, and the file systems into all.
+# What the disk and vsock need. Some kernels have some of it built in.
 modules='virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk
 vsock vmw_vsock_virtio_transport_common vsock_loopback'
 

@@ -7,6 +7,7 @@ package vm_test
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -130,30 +131,48 @@ func read(path string) string {
 	return strings.Join(strings.Fields(string(b)), " ")
 }
 
-// The kernel's and other programs' lines may stand before one of ours.
-var checkLine = regexp.MustCompile(`CHK (\S+) (ok|FAIL)(.*)`)
+// verdict is one check's line.
+type verdict struct {
+	name, seen string
+	ok         bool
+}
 
-// checks makes a test of each check, and fails without the closing line: a
-// machine that stopped half-way has shown nothing.
-func (c console) checks(t *testing.T) {
-	t.Helper()
-	n, done := 0, -1
+// The kernel's and other programs' lines may stand before one of ours.
+var checkLine = regexp.MustCompile(`CHK (\S+) (ok|FAIL) ?(.*)`)
+
+// verdicts reads the checks. A machine that stopped half-way has shown
+// nothing: without the closing line, or with another number in it, it is an
+// error.
+func (c console) verdicts() (all []verdict, err error) {
+	done := -1
 	for _, line := range c.lines {
 		if m := checkLine.FindStringSubmatch(line); m != nil {
-			n++
-			t.Run(m[1], func(t *testing.T) {
-				t.Log(m[3])
-				if m[2] != "ok" {
-					t.Fail()
-				}
-			})
+			all = append(all, verdict{m[1], m[3], m[2] == "ok"})
 		}
 		if _, number, ok := strings.Cut(line, "DONE "); ok {
 			done, _ = strconv.Atoi(number)
 		}
 	}
-	if done != n || n == 0 {
-		t.Errorf("%d checks, and the machine says %d", n, done)
+	if len(all) == 0 || done != len(all) {
+		err = fmt.Errorf("%d checks, and the machine says %d", len(all), done)
+	}
+	return all, err
+}
+
+// checks makes a test of each check.
+func (c console) checks(t *testing.T) {
+	t.Helper()
+	all, err := c.verdicts()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, v := range all {
+		t.Run(v.name, func(t *testing.T) {
+			t.Log(v.seen)
+			if !v.ok {
+				t.Fail()
+			}
+		})
 	}
 	if t.Failed() {
 		t.Logf("the console:\n%s", c)
@@ -189,12 +208,63 @@ func TestChildOfAnotherInit(t *testing.T) {
 
 // A check that fails, and a machine that ends early, are both seen.
 func TestTheConsoleIsRead(t *testing.T) {
-	for _, line := range []string{"CHK a ok", "[ 1.0] noise CHK a ok x", "CHK b FAIL y"} {
-		if checkLine.FindStringSubmatch(line) == nil {
-			t.Errorf("%q is no check", line)
+	for _, c := range []struct {
+		text string
+		want string
+		good bool
+	}{
+		{"CHK a ok\nCHK b FAIL why\nDONE 2", "[{a  true} {b why false}]", true},
+		{"[ 1.0] noise CHK a ok seen it\nsomething CHK\nDONE 1", "[{a seen it true}]", true},
+		{"CHK a ok", "[{a  true}]", false},
+		{"CHK a ok\nDONE 2", "[{a  true}]", false},
+		{"CHK a ok\nCHK b ok\nDONE 1", "[{a  true} {b  true}]", false},
+		{"CHK a ok\nDONE", "[{a  true}]", false},
+		{"DONE 0", "[]", false},
+		{"", "[]", false},
+	} {
+		all, err := console{lines: strings.Split(c.text, "\n")}.verdicts()
+		if fmt.Sprint(all) != c.want || (err == nil) != c.good {
+			t.Errorf("%q: %v, %v", c.text, all, err)
 		}
 	}
-	if m := checkLine.FindStringSubmatch("CHK b FAIL y"); fmt.Sprintf("%q", m[1:]) != `["b" "FAIL" " y"]` {
-		t.Errorf("%q", m)
+}
+
+// make.sh finds what is there without asking anybody, and leaves nothing of
+// what went wrong.
+func TestRecipe(t *testing.T) {
+	recipe, err := os.ReadFile("make.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		rig.Missing(t, "make.sh needs root")
+	}
+	cache, bin := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "mmdebstrap"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run := func() (string, string, error) {
+		cmd := exec.Command("/bin/sh", "make.sh")
+		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin:/usr/sbin:/sbin", "BOTBOX_VM_DIR=" + cache}
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		return string(out), errs.String(), err
+	}
+	if out, said, err := run(); err == nil || out != "" || !strings.Contains(said, "\nhint: ") {
+		t.Errorf("mmdebstrap failed: %q %q %v", out, said, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 || filepath.Base(left[0]) != ".gitignore" {
+		t.Errorf("left: %q", left)
+	}
+	final := filepath.Join(cache, "trixie-"+fmt.Sprintf("%x", sha256.Sum256(recipe))[:12])
+	if err := os.Mkdir(final, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(final, "versions"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, said, err := run(); err != nil || out != final+"\n" || said != "" {
+		t.Errorf("made before: %q %q %v, want %q", out, said, err, final)
 	}
 }

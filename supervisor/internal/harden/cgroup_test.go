@@ -108,6 +108,9 @@ func TestDelegated(t *testing.T) {
 	dir := group(t, "memory", fmt.Sprint(os.Getpid()), "cgroup.type")
 	for value, want := range map[string]bool{"1": true, "0": false, "": false, "11111": false} {
 		if err := unix.Setxattr(dir, "user.delegate", []byte(value), 0); err != nil {
+			if os.Getenv("BOTBOX_MUST_RUN") == "1" {
+				t.Fatalf("this test must run: %v", err)
+			}
 			t.Skipf("no extended attributes here: %v", err)
 		}
 		if _, why := (place{dir: dir}).judge(); (why == "") != want {
