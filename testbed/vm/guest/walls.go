@@ -22,7 +22,7 @@ func landlock(b *bed) (string, error) {
 	r.kill()
 	var box struct{ Landlock int }
 	if json.Unmarshal([]byte(told), &box) != nil || box.Landlock < 6 || !strings.Contains(read("/sys/kernel/security/lsm"), "landlock") {
-		return told + read("/sys/kernel/security/lsm"), errors.New("Linux 6.12 has version 6")
+		return told + read("/sys/kernel/security/lsm"), errors.New("no version 6, which Linux 6.12 has")
 	}
 	whole, err := check(b, "--profile", "full")
 	without, err2 := check(b, "--profile", "full", "--mutate", "no-landlock")
