@@ -2,7 +2,7 @@
 # make.sh - make what the virtual machine of the tests is started from, and
 # print the folder that it is in: vmlinuz, modules/, root.img, versions.
 #
-#   testbed/vm/make.sh
+#   testbed/vm/make.sh [trixie|bookworm]
 #
 # The root file system is Debian's smallest with what a box needs, the kernel
 # is the same Debian's for cloud machines; both come through apt from wherever
@@ -13,7 +13,7 @@
 set -eu
 export LC_ALL=C
 
-suite=trixie
+suite=${1:-trixie}
 packages=bubblewrap,util-linux,mount,procps,apparmor
 # What the disk and vsock need. Some kernels have some of it built in.
 modules='virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk
@@ -26,6 +26,10 @@ fail() {
 	exit 1
 }
 
+case $suite in
+trixie | bookworm) ;;
+*) fail "there is no recipe for $suite" "known: trixie, bookworm" ;;
+esac
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 cache=${BOTBOX_VM_DIR:-$here/../../.cache/vm}

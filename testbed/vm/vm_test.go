@@ -34,15 +34,8 @@ func TestMain(m *testing.M) {
 // ten times what it takes on a quiet one.
 const bootWithin = 4 * time.Minute
 
-var prepare = sync.OnceValues(func() (string, error) {
-	cmd := exec.Command("/bin/sh", "make.sh")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	return strings.TrimSpace(string(out)), err
-})
-
-// made gives the folder with kernel and root file system.
-func made(t *testing.T) string {
+// made gives the folder with a suite's kernel and root file system.
+func made(t *testing.T, suite string) string {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		rig.Missing(t, "there is no recipe for a virtual machine of %s", runtime.GOARCH)
@@ -50,11 +43,15 @@ func made(t *testing.T) string {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		rig.Missing(t, "no QEMU (testbed/setup.sh test installs it): %v", err)
 	}
-	dir, err := prepare()
+	making.Lock() // two machines may be of one suite
+	defer making.Unlock()
+	cmd := exec.Command("/bin/sh", "make.sh", suite)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
 	if err != nil {
 		rig.Missing(t, "make.sh: %v", err)
 	}
-	return dir
+	return strings.TrimSpace(string(out))
 }
 
 // programs builds what goes into the machine.
@@ -73,6 +70,7 @@ func programs(t *testing.T) string {
 }
 
 var (
+	making      sync.Mutex
 	buildGuest  sync.Once
 	guestFailed error
 )
@@ -87,9 +85,9 @@ func (c console) String() string { return strings.Join(c.lines, "\n") }
 
 // boot runs a machine to its end. It has no network and no device that leads
 // out of it but the serial port, and what it writes on its disk is dropped.
-func boot(t *testing.T, course string) console {
+func boot(t *testing.T, suite, course string) console {
 	t.Helper()
-	dir := made(t)
+	dir := made(t, suite)
 	ramdisk := filepath.Join(t.TempDir(), "initrd")
 	packed, err := initrd(dir, programs(t))
 	if err := errors.Join(err, os.WriteFile(ramdisk, packed, 0o600)); err != nil {
@@ -187,22 +185,28 @@ func (c console) has(t *testing.T, pattern string) {
 	}
 }
 
-// TestFirstProcess: the supervisor is the machine's PID 1. When that ends, the
-// kernel says with which status and stops the machine.
+// TestFirstProcess: the supervisor is the machine's PID 1, on Linux 6.12 and
+// on 6.1. When that ends, the kernel says with which status and stops the
+// machine.
 func TestFirstProcess(t *testing.T) {
 	t.Parallel()
-	c := boot(t, "pid1")
-	c.checks(t)
-	c.has(t, `box_id=hog.* end=oom`)
-	c.has(t, `the last box was asked to end`)
-	c.has(t, `Attempted to kill init! exitcode=0x00000000`)
+	for _, suite := range []string{"trixie", "bookworm"} {
+		t.Run(suite, func(t *testing.T) {
+			t.Parallel()
+			c := boot(t, suite, "pid1")
+			c.checks(t)
+			c.has(t, `box_id=hog.* end=oom`)
+			c.has(t, `the last box was asked to end`)
+			c.has(t, `Attempted to kill init! exitcode=0x00000000`)
+		})
+	}
 }
 
 // TestChildOfAnotherInit: the supervisor is the child of another first process,
 // as on a Fly machine, in every kind of cgroup that it may find itself in.
 func TestChildOfAnotherInit(t *testing.T) {
 	t.Parallel()
-	c := boot(t, "child")
+	c := boot(t, "trixie", "child")
 	c.checks(t)
 }
 
@@ -243,8 +247,8 @@ func TestRecipe(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "mmdebstrap"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	run := func() (string, string, error) {
-		cmd := exec.Command("/bin/sh", "make.sh")
+	run := func(words ...string) (string, string, error) {
+		cmd := exec.Command("/bin/sh", append([]string{"make.sh"}, words...)...)
 		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin:/usr/sbin:/sbin", "BOTBOX_VM_DIR=" + cache}
 		var errs strings.Builder
 		cmd.Stderr = &errs
@@ -256,6 +260,9 @@ func TestRecipe(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 || filepath.Base(left[0]) != ".gitignore" {
 		t.Errorf("left: %q", left)
+	}
+	if _, said, err := run("sid"); err == nil || !strings.Contains(said, "no recipe for sid\nhint: ") {
+		t.Errorf("another suite: %q %v", said, err)
 	}
 	final := filepath.Join(cache, "trixie-"+fmt.Sprintf("%x", sha256.Sum256(recipe))[:12])
 	if err := os.Mkdir(final, 0o755); err != nil {

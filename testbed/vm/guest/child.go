@@ -32,8 +32,8 @@ const tree = "/sys/fs/cgroup"
 var places = []place{
 	{name: "machine", state: "done", says: "memory pids cpu shared out to /sys/fs/cgroup/botbox "},
 	{name: "delegated", group: "unit", before: delegate, state: "done", says: "/sys/fs/cgroup/unit/botbox "},
-	{name: "container", group: "container", inside: "mount -t cgroup2 none /sys/fs/cgroup", state: "done", says: "memory pids cpu shared out to /sys/fs/cgroup/botbox "},
-	{name: "read-only", group: "readonly", inside: "mount -t cgroup2 -o ro none /sys/fs/cgroup", state: "refused", says: "read-only file system"},
+	{name: "container", group: "container", inside: "umount /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup", state: "done", says: "memory pids cpu shared out to /sys/fs/cgroup/botbox "},
+	{name: "read-only", group: "readonly", inside: "umount /sys/fs/cgroup; mount -t cgroup2 -o ro none /sys/fs/cgroup", state: "refused", says: "read-only file system"},
 	{name: "not-delegated", group: "service", state: "absent", says: "not delegated"},
 	{name: "shared", group: "crowd", before: crowd, state: "absent", says: "shared with process"},
 	{name: "no-controllers", group: "service/inner", before: delegate, state: "absent", says: "none of the controllers"},
@@ -146,7 +146,7 @@ func commandIsABox(*bed) (string, error) {
 // strictGoesOn: a machine whose cgroups are read-only is no less hard, so it
 // does not end the boot.
 func strictGoesOn(*bed) (string, error) {
-	p := place{name: "strict", group: "readonly", inside: "mount -t cgroup2 -o ro none /sys/fs/cgroup; export OMB_CLOUD_HARDEN=strict"}
+	p := place{name: "strict", group: "readonly", inside: "umount /sys/fs/cgroup; mount -t cgroup2 -o ro none /sys/fs/cgroup; export OMB_CLOUD_HARDEN=strict"}
 	r, _, err := p.start("--", "echo", "ran")
 	if err != nil {
 		return "", err
@@ -161,7 +161,7 @@ func strictGoesOn(*bed) (string, error) {
 // containerRunsOut: the limit is the container's and no box's. The box that
 // the kernel chose is told of by name all the same, on the container's stderr.
 func containerRunsOut(*bed) (string, error) {
-	p := place{name: "small", group: "small", inside: "mount -t cgroup2 none /sys/fs/cgroup",
+	p := place{name: "small", group: "small", inside: "umount /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup",
 		before: func(dir string) error {
 			return errors.Join(os.WriteFile(dir+"/memory.max", []byte("112M"), 0o644), os.WriteFile(dir+"/memory.swap.max", []byte("0"), 0o644))
 		}}
