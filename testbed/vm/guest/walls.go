@@ -208,7 +208,7 @@ func workerComesBack(b *bed) (string, error) {
 	}
 	took := time.Since(begin)
 	out := b.botbox("run", "--memory", "64M", "--cpu", "0.5", "--json", "--", "echo", "ran")
-	if out.code != 0 || out.stdout != "ran\n" || !strings.Contains(out.stderr, `"cpu":"cgroup","memory":"cgroup"`) {
+	if out.code != 0 || out.stdout != "ran\n" || !strings.Contains(out.stderr, `"cpu":"cgroup"`) || !strings.Contains(out.stderr, `"memory":"cgroup"`) {
 		return out.String(), errors.New("the next worker holds no limits")
 	}
 	group := b.part("box-open")
