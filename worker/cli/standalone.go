@@ -65,6 +65,10 @@ func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags)
 func (c *call) tell(t *turn.Turn) {
 	switch t.Ending().End {
 	case turn.EndOOM:
+		if t.Spec.Limits.MemoryMB == 0 {
+			fmt.Fprintln(c.stderr, "botbox: the box ran out of memory, which the machine had no more of")
+			return
+		}
 		fmt.Fprintf(c.stderr, "botbox: the box ran out of memory (limit %dM)\nhint: give it more with --memory\n", t.Spec.Limits.MemoryMB)
 	case turn.EndWall:
 		fmt.Fprintf(c.stderr, "botbox: the box's time was over (limit %ds)\nhint: give it more in limits.wall_s of its spec\n", t.Spec.Limits.WallS)

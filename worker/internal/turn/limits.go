@@ -2,8 +2,10 @@ package turn
 
 import (
 	"log/slog"
+	"syscall"
 	"time"
 
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/events"
@@ -84,20 +86,40 @@ func (t *Turn) bound(live *box.Live) error {
 	return err
 }
 
-// conclude notes how the box ended.
+// meanings are the words of an end that the box did not choose.
+var meanings = map[string]string{
+	EndOOM:  "a box ran out of memory",
+	EndWall: "a box's time was over",
+	EndIdle: "a box had done nothing for its idle time",
+	EndDisk: "a box left too little room on the disk",
+}
+
+// conclude notes how the box ended. What did not end by itself is a warning,
+// which is also read where only those are.
 func (t *Turn) conclude(code int) {
-	t.ending = Ending{ID: t.ID, End: EndExited, Code: code, At: time.Now()}
-	if why := t.over.Load(); why != nil {
-		t.ending.End = *why
-	}
-	if t.group.OOM() {
-		t.ending.End = EndOOM
+	t.ending = Ending{ID: t.ID, End: endOf(code, t.group.OOM(), t.over.Load()), Code: code, At: time.Now()}
+	event := journal.BoxEnded
+	if means := meanings[t.ending.End]; means != "" {
+		event.Level, event.Means = slog.LevelWarn, means
 	}
 	t.runner.remember(t.ending)
-	t.log(journal.BoxEnded, slog.Int("code", code), slog.String("end", t.ending.End),
+	t.log(event, slog.Int("code", code), slog.String("end", t.ending.End),
 		slog.Int64("ms", time.Since(t.Since).Milliseconds()))
 	t.learnt()
 	t.record(events.Event{Event: journal.BoxEnded.Name, Life: &events.Life{Code: &code, End: t.ending.End}})
+}
+
+// endOf: a box may go on without a process that the kernel took from it, when
+// the memory that ran out was not its own; then that is not how it ended. ours
+// is why we ended it, if we did.
+func endOf(code int, oom bool, ours *string) string {
+	switch {
+	case oom && code == reason.ExitSignalOffset+int(syscall.SIGKILL):
+		return EndOOM
+	case ours != nil:
+		return *ours
+	}
+	return EndExited
 }
 
 // Ending tells how the box ended. It is for whoever has seen Attend return

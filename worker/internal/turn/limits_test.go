@@ -30,6 +30,24 @@ func TestTheLatestEndingsAreKept(t *testing.T) {
 	}
 }
 
+func TestEndOf(t *testing.T) {
+	wall := EndWall
+	for _, c := range []struct {
+		code int
+		oom  bool
+		ours *string
+		want string
+	}{
+		{0, false, nil, EndExited}, {137, false, nil, EndExited}, {137, true, nil, EndOOM},
+		{0, true, nil, EndExited}, // it lost a process, and ended by itself
+		{143, false, &wall, EndWall}, {137, true, &wall, EndOOM},
+	} {
+		if got := endOf(c.code, c.oom, c.ours); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
 // What bounds a box is said, also when nothing does.
 func TestHolds(t *testing.T) {
 	for _, c := range []struct {
