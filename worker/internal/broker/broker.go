@@ -49,6 +49,7 @@ type Broker struct {
 	transport http.RoundTripper
 	sealer    *sealer
 	rotating  sync.Mutex
+	rotations atomic.Uint64
 	held      atomic.Int64 // bytes of request bodies that are held
 
 	mu      sync.Mutex
@@ -123,7 +124,7 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 	}
 	text := newTokenText()
 	record := Record{
-		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.Refs, turn.Limits,
+		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.keyRefs(), turn.Limits,
 	}
 	// First the store, so that whatever ends the token also ends the record.
 	if err := b.keep(record); err != nil {

@@ -119,6 +119,7 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 // out, and puts tokens in their place.
 func (t *Turn) fillEnvironment() (Answer, error) {
 	r, s := t.runner, t.Spec
+	rotations := r.Broker.Rotations()
 	given, err := r.resolve(s)
 	if err != nil {
 		return Answer{}, err
@@ -151,6 +152,9 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	t.Plan.Env["USER"], t.Plan.Env["LOGNAME"] = r.Machine.User, r.Machine.User
 	if gated {
 		err = t.issue(keys, &answer)
+		if err == nil && r.Broker.Rotations() != rotations { // what was read may be a former key
+			err = t.rotate(keys)
+		}
 	} else {
 		t.withoutNetwork(keys, &answer)
 	}
@@ -229,6 +233,19 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 		return ours // in its place
 	})
 	t.runner.raw(answer.Unbrokered)
+	return nil
+}
+
+// rotate reads the secrets of the turn's keys again.
+func (t *Turn) rotate(keys []broker.Key) error {
+	refs := t.Spec.Refs()
+	for _, k := range keys {
+		if ref := refs[k.EnvName]; ref != "" {
+			if _, err := t.runner.Broker.Rotate(t.runner.Secrets, ref); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
