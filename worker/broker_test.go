@@ -335,6 +335,9 @@ func TestTheAuditLogShowsAChange(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	out := rig.Run(t, p.botbox(nil, "audit", "--json"))
+	if same := rig.Run(t, p.botbox(nil, "logs", "--broker", "--json")); same.Code != 0 || !strings.HasPrefix(same.Stdout, out.Stdout) {
+		t.Errorf("logs --broker is not what audit prints: %+v", same)
+	}
 	requests := 0
 	for lines := bufio.NewScanner(strings.NewReader(out.Stdout)); lines.Scan(); {
 		var l map[string]any

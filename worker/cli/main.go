@@ -40,7 +40,7 @@ func verbs() []verb {
 		{"doctor", "[--json]", "try each layer of a box by itself, and say how to put right what is missing", doctorVerb},
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
 		{"kill", "BOX", "end a box whole", killVerb},
-		{"logs", "[-f] [--box ID] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
+		{"logs", "[-f] [--box ID] [--broker] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},
 		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
 		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | path P | env NAME [--engine E] | syscall NAME | check ID | reason CODE}", "explain a decision from the tables that make it", whyVerb},
