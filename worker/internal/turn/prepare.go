@@ -15,6 +15,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/signin"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 	"github.com/openmausbot/botbox/worker/internal/spec"
 )
@@ -30,6 +31,7 @@ type Turn struct {
 	gates  map[int]server // by port
 	egress gate.Dialer    // the machine's, narrowed by the spec
 	live   *box.Live      // set when the engine may run
+	relay  *signin.Relay  // set with it; nil in a box that has none
 	group  *cgroup.Group
 	ready  chan struct{}
 	ended  chan struct{}

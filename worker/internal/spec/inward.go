@@ -1,0 +1,10 @@
+package spec
+
+// checkInward holds the ways that lead into a box, and those that lead to this
+// machine's own loopback, to boxes that have a network of their own.
+func (s *Spec) checkInward() error {
+	if s.Net.Relay && (s.Kind == "browser" || s.Net.Mode == "shared") {
+		return bad("field net.relay: it is for an engine that signs in, and a browser is none")
+	}
+	return nil
+}
