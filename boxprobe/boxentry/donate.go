@@ -25,7 +25,7 @@ func (o *orders) donate(landlock int) ([]string, error) {
 		}
 		listeners[i] = fd
 	}
-	spares, err := o.spares()
+	spares, err := spares(o.socket)
 	if err != nil {
 		return nil, errors.New("a spare socket in the box: " + err.Error())
 	}
@@ -69,23 +69,31 @@ func receive(socket int) (string, error) {
 	}
 }
 
-// spares makes the sockets with which the worker can connect into this box. A
-// kernel without IPv6 has no ::1 to reach.
-func (o *orders) spares() ([]int, error) {
+// spares makes the sockets with which the worker can connect into this box, as
+// many as it ordered. A kernel without IPv6 has no ::1 to reach.
+func spares(socket int) ([]int, error) {
+	order := make([]byte, 64)
+	n, _, err := unix.Recvfrom(socket, order, unix.MSG_DONTWAIT|unix.MSG_PEEK)
+	if err != nil || !wire.IsSpareOrder(string(order[:n])) {
+		return nil, nil // what else is there, or no longer there, is the answer's affair
+	}
+	unix.Read(socket, order)
+	v4, v6, err := wire.ParseSpareOrder(string(order[:n]))
+	if err != nil {
+		return nil, err
+	}
 	var all []int
-	for _, kind := range []struct {
-		family int
-		n      uint64
-	}{{unix.AF_INET, o.spare4}, {unix.AF_INET6, o.spare6}} {
-		for range kind.n {
-			fd, err := unix.Socket(kind.family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err == unix.EAFNOSUPPORT && kind.family == unix.AF_INET6 {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
+	for i := range v4 + v6 {
+		family := unix.AF_INET
+		if i >= v4 {
+			family = unix.AF_INET6
+		}
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		switch {
+		case err == nil:
 			all = append(all, fd)
+		case err != unix.EAFNOSUPPORT || family != unix.AF_INET6:
+			return nil, err
 		}
 	}
 	return all, nil

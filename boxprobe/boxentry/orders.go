@@ -14,8 +14,6 @@ import (
 type orders struct {
 	socket  int
 	listen  []int
-	spare4  uint64
-	spare6  uint64
 	nproc   uint64
 	nofile  uint64
 	fsize   uint64 // MiB
@@ -48,10 +46,6 @@ func (o *orders) set(name, value string) (err error) {
 		o.socket, err = strconv.Atoi(value)
 	case "listen":
 		o.listen, err = ports(value)
-	case "spare4":
-		o.spare4, err = strconv.ParseUint(value, 10, 8)
-	case "spare6":
-		o.spare6, err = strconv.ParseUint(value, 10, 8)
 	case "nproc":
 		o.nproc, err = strconv.ParseUint(value, 10, 32)
 	case "nofile":

@@ -10,13 +10,17 @@ import (
 // the first program in a box:
 //
 //	boxentry                                 worker
-//	listens on the box's ports
+//	                                 ◄────── spare V4 V6, before there is a box
+//	listens on the box's ports, and makes
+//	  the spares that it was told to
 //	donate 3 BUILD N S L + N listeners ────► checks the build, the sender's pid
 //	  and S spare sockets                    (SCM_CREDENTIALS), the listeners and the
 //	                                         spares, serves them, sets limits
 //	execs the engine                 ◄────── go FOLDER…, or no CODE TEXT HINT
 //
-// One packet each way. A spare is a TCP socket that is neither bound nor
+// One packet each way, and in front of them, only where the box has spares, how
+// many it makes of either family: bubblewrap's command line, where all other
+// orders stand, can be read in the box. A spare is a TCP socket that is neither bound nor
 // connected: whoever connects it reaches the box's own loopback. L is the version of the kernel's Landlock, 0 for none,
 // and the folders are those that it lets the engine write; without one there
 // is no such wall. Until "go" the engine has not run a single instruction; an
@@ -65,6 +69,31 @@ const maxLandlock = 999
 func count(word string, most int) (int, bool) {
 	n, err := strconv.Atoi(word)
 	return n, err == nil && n >= 0 && n <= most && strconv.Itoa(n) == word
+}
+
+// SpareOrder tells boxentry how many spares to make.
+func SpareOrder(v4, v6 int) string {
+	return "spare " + strconv.Itoa(v4) + " " + strconv.Itoa(v6)
+}
+
+// ErrSpareOrder is the fault of an order that the worker never gives.
+var ErrSpareOrder = errors.New("the order for spare sockets is malformed")
+
+// IsSpareOrder tells the order from an answer.
+func IsSpareOrder(packet string) bool { return strings.HasPrefix(packet, "spare ") }
+
+// ParseSpareOrder reads the order.
+func ParseSpareOrder(packet string) (v4, v6 int, err error) {
+	words := strings.Split(packet, " ")
+	if len(words) != 3 || words[0] != "spare" {
+		return 0, 0, ErrSpareOrder
+	}
+	v4, ok4 := count(words[1], MaxDonated)
+	v6, ok6 := count(words[2], MaxDonated)
+	if !ok4 || !ok6 || v4+v6 > MaxDonated {
+		return 0, 0, ErrSpareOrder
+	}
+	return v4, v6, nil
 }
 
 // Go is the answer that starts the engine, with the folders that Landlock lets

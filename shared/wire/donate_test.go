@@ -73,3 +73,25 @@ func FuzzParseAnswer(f *testing.F) {
 		}
 	})
 }
+
+func TestSpareOrderRoundTrip(t *testing.T) {
+	for _, want := range [][2]int{{0, 0}, {1, 1}, {MaxDonated, 0}, {1, MaxDonated - 1}} {
+		if v4, v6, err := ParseSpareOrder(SpareOrder(want[0], want[1])); err != nil || v4 != want[0] || v6 != want[1] {
+			t.Errorf("%v reads as %d %d, %v", want, v4, v6, err)
+		}
+	}
+	for _, packet := range []string{"", "spare", "spare 1", "spare 1 1 1", "spare 33 0", "spare 32 1", "spare -1 1", "spare 01 1", "spares 1 1", "spare 1 1\n", "go\x00"} {
+		if v4, v6, err := ParseSpareOrder(packet); err == nil {
+			t.Errorf("%q was taken as %d %d", packet, v4, v6)
+		}
+	}
+}
+
+func FuzzParseSpareOrder(f *testing.F) {
+	f.Add("spare 1 1")
+	f.Fuzz(func(t *testing.T, packet string) {
+		if v4, v6, err := ParseSpareOrder(packet); err == nil && SpareOrder(v4, v6) != packet {
+			t.Errorf("%q reads as %d %d", packet, v4, v6)
+		}
+	})
+}

@@ -126,8 +126,5 @@ func Command(p *Plan, bwrap string, h Handles) []string {
 	if p.Pipe {
 		words = append(words, "pipe=true")
 	}
-	if p.Spares != (Spares{}) {
-		words = append(words, "spare4="+strconv.Itoa(p.Spares.V4), "spare6="+strconv.Itoa(p.Spares.V6))
-	}
 	return append(append(words, "--"), p.Argv...)
 }

@@ -6,12 +6,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/shared/wire"
 )
 
 // Spares are how many sockets boxentry makes and donates beside the listeners,
 // by family. They are neither bound nor connected, and reach the loopback of
 // the box that they were born in, whoever connects them.
 type Spares struct{ V4, V6 int }
+
+// order tells boxentry of the spares. It waits in the entry socket until there
+// is a boxentry to read it.
+func (k *Kit) order(s Spares) error {
+	if s == (Spares{}) {
+		return nil
+	}
+	if _, err := k.entry.Write([]byte(wire.SpareOrder(s.V4, s.V6))); err != nil {
+		return reason.New(reason.System, "order spare sockets of the box: %w", err)
+	}
+	return nil
+}
 
 // admitSpares takes the spares over. Whoever holds a lease can send what he
 // likes, and a socket of our own network in a spare's place would let the
