@@ -83,12 +83,12 @@ func (in *Inward) Dial(ctx context.Context, family Family, port uint16) (c *net.
 	}
 	if err := connect(ctx, spare, family, port); err != nil {
 		back()
-		return nil, nil, err
+		return nil, nil, in.cause(err)
 	}
 	conn, err := net.FileConn(spare) // a copy, which shares the connection
 	if err != nil {
 		back()
-		return nil, nil, err
+		return nil, nil, in.cause(err)
 	}
 	c, ok := conn.(*net.TCPConn)
 	if !ok || !in.lend(c) {
@@ -104,6 +104,16 @@ func (in *Inward) Dial(ctx context.Context, family Family, port uint16) (c *net.
 		c.Close()
 		back()
 	}), nil
+}
+
+// cause is ErrInward for whatever failed because of Close.
+func (in *Inward) cause(err error) error {
+	select {
+	case <-in.done:
+		return ErrInward
+	default:
+		return err
+	}
 }
 
 func (in *Inward) lend(c *net.TCPConn) bool {
@@ -159,8 +169,6 @@ func connect(ctx context.Context, spare *os.File, family Family, port uint16) er
 		return ErrNobody
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, os.ErrClosed):
-		return ErrInward
 	}
 	return err
 }
