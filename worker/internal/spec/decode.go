@@ -273,9 +273,8 @@ const (
 // refuseLater names what the contract has and this build has not.
 func (s *Spec) refuseLater() error {
 	for field, asked := range map[string]bool{
-		"net.loopback_upstreams": len(s.Net.LoopbackUpstreams) > 0,
-		"broker.mcp":             len(s.Broker.MCP) > 0,
-		"browser.launcher":       s.Browser.Launcher,
+		"broker.mcp":       len(s.Broker.MCP) > 0,
+		"browser.launcher": s.Browser.Launcher,
 	} {
 		if asked {
 			return bad("field %s is not in this build, and is not ignored", field)

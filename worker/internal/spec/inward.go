@@ -6,5 +6,8 @@ func (s *Spec) checkInward() error {
 	if s.Net.Relay && (s.Kind == "browser" || s.Net.Mode == "shared") {
 		return bad("field net.relay: it is for an engine that signs in, and a browser is none")
 	}
+	if len(s.Net.LoopbackUpstreams) > 0 && (s.Kind == "browser" || s.Net.Mode != "gated") {
+		return bad("field net.loopback_upstreams: only an engine with gates has the broker that leads there")
+	}
 	return nil
 }

@@ -72,7 +72,7 @@ type Signin struct {
 // net.mode none, and a host allow-list is net.egress.allow.
 type Profile struct {
 	Work string `json:"work,omitempty"` // rw, or ro: the work folder can only be read
-	Keys string `json:"keys,omitempty"` // broker, or none: no key, no token and no sign-in
+	Keys string `json:"keys,omitempty"` // broker, or none: no key, no token in its place and no sign-in
 }
 
 // Paths are put back into the box, each at its own path.

@@ -34,11 +34,7 @@ func (t *Turn) chooseGates() error {
 		}
 		return nil
 	}
-	upstream := t.Spec.Net.Harness.Upstream
-	if upstream == "" {
-		upstream = t.runner.Harness
-	}
-	har, err := harness.New(harness.Options{Box: t.ID, Upstream: upstream, Log: t.decided, Fault: t.fault})
+	har, err := harness.New(harness.Options{Box: t.ID, Upstream: t.harness(), Log: t.decided, Fault: t.fault})
 	if err != nil {
 		return reason.New(reason.BadSpec, "the spec is not usable: field net.harness.upstream: %w", err)
 	}

@@ -1,10 +1,14 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"strconv"
+	"strings"
 
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/gate/signin"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 )
@@ -16,6 +20,23 @@ func (t *Turn) lead(s *serving) {
 		t.relay = signin.NewRelay(s.inward, p.Egress, p.Broker, p.Harness, p.SOCKS)
 	}
 }
+
+// loopbacks are the servers of this machine that the box may call by name. The
+// chat server is none: the harness gate is the way to it, to a part of it.
+func (t *Turn) loopbacks() ([]broker.Loopback, error) {
+	var all []broker.Loopback
+	for _, l := range t.Spec.Net.LoopbackUpstreams {
+		b := broker.Loopback{Name: l.Name, URL: l.URL}
+		if port := b.Port(); port == strconv.Itoa(t.Plan.Ports.Harness) || port != "" && strings.HasSuffix(t.harness(), ":"+port) {
+			return nil, reason.New(reason.BadSpec, "the spec is not usable: field net.loopback_upstreams: %q is the server itself, whose one door is the harness gate", l.Name)
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// harness is the server behind the harness gate.
+func (t *Turn) harness() string { return cmp.Or(t.Spec.Net.Harness.Upstream, t.runner.Harness) }
 
 // Deliver sends the redirect of a sign-in to the engine that waits for it. What
 // the log says of it holds neither path nor query: there is a code in it.

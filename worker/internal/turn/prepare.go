@@ -50,6 +50,7 @@ type Answer struct {
 	EnvNames     []string          `json:"env_names"`
 	DroppedEnv   []string          `json:"dropped_env"`
 	MCPAddresses map[string]string `json:"mcp_addresses"`
+	Loopbacks    map[string]string `json:"loopback_addresses"` // of net.loopback_upstreams, in the box
 	Grants       []string          `json:"grants"`
 	Unbrokered   []string          `json:"unbrokered"`
 	Layers       map[string]any    `json:"layers"`
@@ -216,8 +217,13 @@ func (r *Runner) resolve(s spec.Spec) (map[string]secret.Text, error) {
 // issue makes the box's grants and rewrites the engine's settings for them.
 func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	limits := t.Spec.Broker.Limits
+	loopbacks, err := t.loopbacks()
+	if err != nil {
+		return err
+	}
 	issued, err := t.runner.Broker.Issue(broker.Turn{
-		Box: t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
+		Loopbacks: loopbacks,
+		Box:       t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
 		Keys: keys, Unbrokered: answer.Unbrokered, TTL: time.Duration(t.Spec.Broker.TTLS) * time.Second,
 		Refs: t.Spec.Refs(), Limits: broker.Limits{
 			Concurrent: limits.Concurrent, PerMinute: limits.RequestsPerMin, Bytes: limits.Bytes, Tokens: limits.Tokens,
@@ -229,7 +235,7 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	maps.Copy(t.Plan.Env, issued.Env)
 	argv := slices.Clone(t.Plan.Argv[:1])
 	t.Plan.Argv = append(append(argv, issued.Argv...), t.Spec.Argv[1:]...)
-	answer.Grants = issued.Grants
+	answer.Grants, answer.Loopbacks = issued.Grants, issued.Addresses
 	answer.Unbrokered = slices.DeleteFunc(issued.Unbrokered, func(name string) bool {
 		_, ours := issued.Env[name]
 		return ours // in its place
@@ -265,6 +271,9 @@ func (t *Turn) describe(a Answer) Answer {
 	a.ID, a.Box, a.Build = t.ID, "bwrap", wire.Build
 	a.EnvNames = slices.Sorted(maps.Keys(t.Plan.Env))
 	a.MCPAddresses = map[string]string{}
+	if a.Loopbacks == nil {
+		a.Loopbacks = map[string]string{}
+	}
 	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
 	a.Layers["landlock"], a.Layers["limits"] = box.Landlock(), t.Holds()
 	for _, ns := range t.Plan.Namespaces {
