@@ -92,6 +92,7 @@ type Plan struct {
 	Ports      Ports
 	Listen     []int // the ports that boxentry binds and donates
 	Spares     Spares
+	Debug      *Debug // nil where no debugging port is served outside
 	Seccomp    seccomp.Kind
 	TTY        bool     // the engine keeps the caller's terminal session
 	Pipe       bool     // descriptors 3 and 4 are a browser's debugging pipe and pass through

@@ -6,6 +6,9 @@ func (s *Spec) checkInward() error {
 	if s.Net.Relay && (s.Kind == "browser" || s.Net.Mode == "shared") {
 		return bad("field net.relay: it is for an engine that signs in, and a browser is none")
 	}
+	if s.Browser.DebugPort && s.Net.Mode == "shared" {
+		return bad("field browser.debug_port: with net.mode shared the browser listens on this machine itself")
+	}
 	if len(s.Net.LoopbackUpstreams) > 0 && (s.Kind == "browser" || s.Net.Mode != "gated") {
 		return bad("field net.loopback_upstreams: only an engine with gates has the broker that leads there")
 	}

@@ -168,6 +168,7 @@ type Browser struct {
 	Launcher  bool    `json:"launcher,omitempty"`
 	Profile   *string `json:"profile,omitempty"`    // the one folder that outlives the box
 	DebugPipe bool    `json:"debug_pipe,omitempty"` // the asker's descriptors 3 and 4 are a debugging pipe
+	DebugPort bool    `json:"debug_port,omitempty"` // the browser's --remote-debugging-port is served outside
 }
 
 // Limits bound what a box may use; 0 is the default of each.

@@ -57,6 +57,7 @@ func (t *Turn) Attend() (int, error) {
 
 // finish forgets the turn, whatever became of it.
 func (t *Turn) finish() {
+	t.debug.Close()
 	t.runner.Broker.Revoke(t.ID)
 	t.runner.forget(t)
 	close(t.ended)

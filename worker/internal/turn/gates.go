@@ -9,6 +9,7 @@ import (
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/devtools"
 	"github.com/openmausbot/botbox/worker/internal/gate/egress"
 	"github.com/openmausbot/botbox/worker/internal/gate/harness"
 	"github.com/openmausbot/botbox/worker/internal/gate/socks"
@@ -63,6 +64,7 @@ type serving struct {
 	listeners []net.Listener
 	servers   []server
 	inward    *gate.Inward
+	debug     *devtools.Port
 	done      sync.WaitGroup
 }
 
@@ -70,7 +72,7 @@ type serving struct {
 // and takes the spares. The box is known by the listener that accepts, before a
 // byte is read.
 func (t *Turn) attach(live *box.Live) *serving {
-	s := &serving{listeners: live.Listeners, inward: gate.NewInward(live.Spares)}
+	s := &serving{listeners: live.Listeners, inward: gate.NewInward(live.Spares), debug: t.debug}
 	t.lead(s)
 	for i, l := range s.listeners {
 		g := t.gates[t.Plan.Listen[i]]
@@ -84,6 +86,7 @@ func (t *Turn) attach(live *box.Live) *serving {
 // it alive after the last process in it, and accept then blocks for ever.
 func (s *serving) close() {
 	s.inward.Close()
+	s.debug.Close()
 	for _, l := range s.listeners {
 		l.Close()
 	}

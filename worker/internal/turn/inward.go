@@ -9,6 +9,7 @@ import (
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/gate/devtools"
 	"github.com/openmausbot/botbox/worker/internal/gate/signin"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 )
@@ -19,6 +20,31 @@ func (t *Turn) lead(s *serving) {
 		p := t.Plan.Ports
 		t.relay = signin.NewRelay(s.inward, p.Egress, p.Broker, p.Harness, p.SOCKS)
 	}
+	if t.debug != nil {
+		t.debug.Serve(s.inward, t.announced(), t.fault)
+	}
+}
+
+// openDebug takes the browser's debugging port on this machine before there is
+// a box, so that a port that another holds is told and not hung on.
+func (t *Turn) openDebug() (err error) {
+	d := t.Plan.Debug
+	if d == nil {
+		return nil
+	}
+	if t.debug, err = devtools.Listen(d.Port); err == nil {
+		t.Plan.SetDebugPort(t.debug.Number)
+	}
+	return err
+}
+
+// announced is where a driver that left the choice of the port to the browser
+// looks for it.
+func (t *Turn) announced() *devtools.File {
+	if d := t.Plan.Debug; d.Port == 0 && d.Folder != "" {
+		return &devtools.File{Profile: d.Profile, Folder: d.Folder}
+	}
+	return nil
 }
 
 // loopbacks are the servers of this machine that the box may call by name. The

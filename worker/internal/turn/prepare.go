@@ -15,6 +15,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/devtools"
 	"github.com/openmausbot/botbox/worker/internal/gate/signin"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 	"github.com/openmausbot/botbox/worker/internal/spec"
@@ -32,6 +33,7 @@ type Turn struct {
 	egress gate.Dialer    // the machine's, narrowed by the spec
 	live   *box.Live      // set when the engine may run
 	relay  *signin.Relay  // set with it; nil in a box that has none
+	debug  *devtools.Port // nil in a box that has none
 	group  *cgroup.Group
 	ready  chan struct{}
 	ended  chan struct{}
@@ -50,7 +52,8 @@ type Answer struct {
 	EnvNames     []string          `json:"env_names"`
 	DroppedEnv   []string          `json:"dropped_env"`
 	MCPAddresses map[string]string `json:"mcp_addresses"`
-	Loopbacks    map[string]string `json:"loopback_addresses"` // of net.loopback_upstreams, in the box
+	Loopbacks    map[string]string `json:"loopback_addresses"`   // of net.loopback_upstreams, in the box
+	DebugPort    int               `json:"debug_port,omitempty"` // of a browser, on this machine's loopback
 	Grants       []string          `json:"grants"`
 	Unbrokered   []string          `json:"unbrokered"`
 	Layers       map[string]any    `json:"layers"`
@@ -73,6 +76,7 @@ func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
 	}
 	answer, err := t.prepare(way)
 	if err != nil {
+		t.debug.Close()
 		r.Broker.Revoke(t.ID)
 		r.forget(t)
 		return nil, Answer{}, r.Refuse(s, err)
@@ -90,6 +94,9 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 		return Answer{}, err
 	}
 	plan.ID, t.Plan = t.ID, plan
+	if err := t.openDebug(); err != nil {
+		return Answer{}, err
+	}
 	if err := r.Groups.Check(t.limits(), r.NoGroups); err != nil {
 		return Answer{}, err
 	}
@@ -271,6 +278,9 @@ func (t *Turn) describe(a Answer) Answer {
 	a.ID, a.Box, a.Build = t.ID, "bwrap", wire.Build
 	a.EnvNames = slices.Sorted(maps.Keys(t.Plan.Env))
 	a.MCPAddresses = map[string]string{}
+	if t.debug != nil {
+		a.DebugPort = t.debug.Number
+	}
 	if a.Loopbacks == nil {
 		a.Loopbacks = map[string]string{}
 	}
