@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -309,4 +310,66 @@ func TestDebuggingPortsThatAreRefused(t *testing.T) {
 		!strings.HasPrefix(out.Stdout, "--remote-debugging-port=") || strings.HasPrefix(out.Stdout, "--remote-debugging-port=0 ") || !strings.HasSuffix(out.Stdout, " -- --remote-debugging-port=0\n") {
 		t.Errorf("the number is put in: %+v", out)
 	}
+}
+
+// A daemon may start its browser from a thread that ends (agent-browser's does).
+// A box dies with that thread; what a launcher started lives on, and dies when
+// the launcher is killed.
+func TestALauncherOutlivesTheThreadThatStartedIt(t *testing.T) {
+	const script = "sleep 1; echo lived; exit 7"
+	browserWays(t, func(t *testing.T, p *place, browser []string) {
+		leased := len(browser) == 1
+		fromAThreadThatEnds := func(cmd *exec.Cmd) rig.Output {
+			var out bytes.Buffer
+			cmd.Stdout = &out
+			started := make(chan error)
+			go func() {
+				runtime.LockOSThread() // the thread ends with this function
+				err := cmd.Start()
+				for deadline := time.Now().Add(10 * time.Second); err == nil && leased && len(p.running()) == 0 && time.Now().Before(deadline); {
+					time.Sleep(2 * time.Millisecond)
+				}
+				started <- err
+			}()
+			if err := <-started; err != nil {
+				t.Fatal(err)
+			}
+			return rig.Output{Code: rig.Code(cmd.Wait()), Stdout: out.String()}
+		}
+		launcher := filepath.Join(p.top, "run/chrome")
+		if out := rig.Run(t, p.botbox(nil, with(browser, "--write-launcher", launcher, "--", "sh", "-c", script)...)); out.Code != 0 {
+			t.Fatalf("%+v", out)
+		}
+		if out := fromAThreadThatEnds(rig.Command(t, p.top, p.env, launcher)); out.Code != 7 || out.Stdout != "lived\n" {
+			t.Errorf("%+v", out)
+		}
+		if leased { // positive control: the thread matters
+			if out := fromAThreadThatEnds(p.botbox(nil, with(browser, "--", "sh", "-c", script)...)); out.Code == 7 {
+				t.Errorf("without a launcher: %+v", out)
+			}
+		}
+		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+			m := mark(t)
+			if out := rig.Run(t, p.botbox(nil, with(browser, "--write-launcher", launcher, "--", "sh", "-c", "echo up; sleep 300; : "+m)...)); out.Code != 0 {
+				t.Fatalf("%+v", out)
+			}
+			cmd, out := start(t, rig.Command(t, p.top, p.env, launcher))
+			line(t, out)
+			cmd.Process.Signal(sig)
+			if code := rig.Code(cmd.Wait()); code != 128+int(sig) {
+				t.Errorf("%v: %d", sig, code)
+			}
+			rig.Eventually(t, 2*time.Second, "nothing of it lives", func() bool { return len(marked(t, m)) == 0 })
+		}
+	})
+}
+
+// running are the boxes whose engine runs.
+func (p *place) running() (boxes []listedBox) {
+	for _, b := range p.listed() {
+		if b.Pid != 0 {
+			boxes = append(boxes, b)
+		}
+	}
+	return boxes
 }
