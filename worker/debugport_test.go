@@ -316,25 +316,28 @@ func TestDebuggingPortsThatAreRefused(t *testing.T) {
 // A box dies with that thread; what a launcher started lives on, and dies when
 // the launcher is killed.
 func TestALauncherOutlivesTheThreadThatStartedIt(t *testing.T) {
-	const script = "sleep 1; echo lived; exit 7"
+	const script = "echo up; sleep 1; echo lived; exit 7"
 	browserWays(t, func(t *testing.T, p *place, browser []string) {
-		leased := len(browser) == 1
 		fromAThreadThatEnds := func(cmd *exec.Cmd) rig.Output {
-			var out bytes.Buffer
-			cmd.Stdout = &out
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := bufio.NewReader(out)
 			started := make(chan error)
 			go func() {
 				runtime.LockOSThread() // the thread ends with this function
 				err := cmd.Start()
-				for deadline := time.Now().Add(10 * time.Second); err == nil && leased && len(p.running()) == 0 && time.Now().Before(deadline); {
-					time.Sleep(2 * time.Millisecond)
+				if err == nil {
+					_, err = said.ReadString('\n') // the engine runs
 				}
 				started <- err
 			}()
 			if err := <-started; err != nil {
 				t.Fatal(err)
 			}
-			return rig.Output{Code: rig.Code(cmd.Wait()), Stdout: out.String()}
+			rest, _ := io.ReadAll(said)
+			return rig.Output{Code: rig.Code(cmd.Wait()), Stdout: string(rest)}
 		}
 		launcher := filepath.Join(p.top, "run/chrome")
 		if out := rig.Run(t, p.botbox(nil, with(browser, "--write-launcher", launcher, "--", "sh", "-c", script)...)); out.Code != 0 {
@@ -343,7 +346,7 @@ func TestALauncherOutlivesTheThreadThatStartedIt(t *testing.T) {
 		if out := fromAThreadThatEnds(rig.Command(t, p.top, p.env, launcher)); out.Code != 7 || out.Stdout != "lived\n" {
 			t.Errorf("%+v", out)
 		}
-		if leased { // positive control: the thread matters
+		if len(browser) == 1 { // leased: the positive control, where the thread matters
 			if out := fromAThreadThatEnds(p.botbox(nil, with(browser, "--", "sh", "-c", script)...)); out.Code == 7 {
 				t.Errorf("without a launcher: %+v", out)
 			}
@@ -362,14 +365,4 @@ func TestALauncherOutlivesTheThreadThatStartedIt(t *testing.T) {
 			rig.Eventually(t, 2*time.Second, "nothing of it lives", func() bool { return len(marked(t, m)) == 0 })
 		}
 	})
-}
-
-// running are the boxes whose engine runs.
-func (p *place) running() (boxes []listedBox) {
-	for _, b := range p.listed() {
-		if b.Pid != 0 {
-			boxes = append(boxes, b)
-		}
-	}
-	return boxes
 }

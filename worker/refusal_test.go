@@ -356,7 +356,7 @@ func TestMalformedSpecsOverTheSocket(t *testing.T) {
 		"of another kind":   {`{"argv":"true","cwd":"/tmp"}`, "bad_spec"},
 		"NUL":               {`{"argv":["a\u0000b"],"cwd":"` + p.work + `"}`, "bad_spec"},
 		"version 2":         {`{` + good + `,"v":2}`, "bad_spec"},
-		"not in this build": {`{` + good + `,"net":{"relay":true}}`, "bad_spec"},
+		"not in this build": {`{` + good + `,"broker":{"mcp":[{"name":"n","url":"https://example.com/"}]}}`, "bad_spec"},
 		"host's network":    {`{` + good + `,"net":{"mode":"shared"}}`, "bad_spec"},
 		"unboxed":           {`{` + good + `,"on_unavailable":"run-unboxed"}`, "bad_spec"},
 		"Local VM":          {`{` + good + `,"local_vm":true}`, "local_vm_refused"},
