@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/openmausbot/botbox/testbed/rig"
 )
 
@@ -325,14 +327,13 @@ func TestALauncherOutlivesTheThreadThatStartedIt(t *testing.T) {
 			}
 			said := bufio.NewReader(out)
 			started := make(chan error)
-			go func() {
-				runtime.LockOSThread() // the thread ends with this function
+			go onAThreadThatEnds(func() {
 				err := cmd.Start()
 				if err == nil {
 					_, err = said.ReadString('\n') // the engine runs
 				}
 				started <- err
-			}()
+			})
 			if err := <-started; err != nil {
 				t.Fatal(err)
 			}
@@ -365,4 +366,18 @@ func TestALauncherOutlivesTheThreadThatStartedIt(t *testing.T) {
 			rig.Eventually(t, 2*time.Second, "nothing of it lives", func() bool { return len(marked(t, m)) == 0 })
 		}
 	})
+}
+
+// onAThreadThatEnds ends its thread, which the Go runtime does with every locked
+// one but the process's first.
+func onAThreadThatEnds(do func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != os.Getpid() {
+		do()
+		return
+	}
+	defer runtime.UnlockOSThread()
+	done := make(chan struct{})
+	go func() { defer close(done); onAThreadThatEnds(do) }()
+	<-done
 }
