@@ -35,6 +35,7 @@ type runFlags struct {
 	standalone bool
 	dryRun     bool
 	json       bool
+	stay       bool
 }
 
 // words is a flag that can be given again and again.
@@ -104,9 +105,9 @@ func (c *call) boxed(entry box.Program, a account, s spec.Spec, f runFlags) (int
 	// With --learn the end has something to tell, and a leased box leaves nobody
 	// to tell it; a spec's learning box is told of among the worker's events.
 	if !f.standalone && !f.dryRun && !f.spec.Net.Egress.Learn {
-		err := c.becomeLeased(s, f.json)
+		code, err := c.leased(s, f)
 		if !errors.Is(err, lease.ErrNoWorker) {
-			return 0, err
+			return code, err
 		}
 	}
 	b, err := json.Marshal(s) // one decoder judges, whoever asks
@@ -134,14 +135,18 @@ func (c *call) introduce(a turn.Answer, asJSON bool) {
 	}
 }
 
-// becomeLeased returns only when there is no worker, or no box.
-func (c *call) becomeLeased(s spec.Spec, print bool) error {
+// leased becomes the box, and returns only when there is no worker, or no box;
+// or it stays the box's parent, and returns at its end.
+func (c *call) leased(s spec.Spec, f runFlags) (int, error) {
 	l, err := lease.Ask(c.settings.runDir(), s)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	c.introduce(l.Answer, print)
-	return l.Become(s.TTY)
+	c.introduce(l.Answer, f.json)
+	if f.stay {
+		return c.stay(l, s)
+	}
+	return 0, l.Become(s.TTY)
 }
 
 // read makes the spec, out of a file or out of the flags.

@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
@@ -16,6 +17,10 @@ import (
 
 // standalone keeps the gates in this process, with bubblewrap as its child.
 func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags) (int, error) {
+	if s.Net.Relay {
+		return 0, reason.New(reason.NoWorker, "the sign-in relay (net.relay) is used over a worker's interface, and there is none").
+			WithHint("start a worker, botbox serve, and leave --standalone out")
+	}
 	// What the gates refuse, the command reads in their answers; only errors
 	// of our own belong on a terminal that is the command's.
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError}))

@@ -97,6 +97,9 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 	if err := k.connect(&h); err != nil {
 		return err
 	}
+	if err := k.order(p.Spares); err != nil {
+		return err
+	}
 	k.Options = Options(p, h)
 	options, err := Sealed("bwrap-options", []byte(strings.Join(k.Options, "\x00")+"\x00"))
 	if err != nil {

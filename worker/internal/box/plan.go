@@ -91,6 +91,8 @@ type Plan struct {
 	Home       string
 	Ports      Ports
 	Listen     []int // the ports that boxentry binds and donates
+	Spares     Spares
+	Debug      *Debug // nil where no debugging port is served outside
 	Seccomp    seccomp.Kind
 	TTY        bool     // the engine keeps the caller's terminal session
 	Pipe       bool     // descriptors 3 and 4 are a browser's debugging pipe and pass through
@@ -179,6 +181,9 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 	}
 	if s.Net.Mode == "gated" {
 		p.Listen = ports.List()
+	}
+	if s.Net.Relay {
+		p.Spares = Spares{1, 1}
 	}
 	p.addSystem(m)
 	p.addPrivate(s)

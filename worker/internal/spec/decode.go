@@ -188,6 +188,9 @@ func (s *Spec) check() error {
 	if err := s.checkEgress(); err != nil {
 		return err
 	}
+	if err := s.checkInward(); err != nil {
+		return err
+	}
 	return s.checkPaths()
 }
 
@@ -270,10 +273,8 @@ const (
 // refuseLater names what the contract has and this build has not.
 func (s *Spec) refuseLater() error {
 	for field, asked := range map[string]bool{
-		"net.relay":              s.Net.Relay,
-		"net.loopback_upstreams": len(s.Net.LoopbackUpstreams) > 0,
-		"broker.mcp":             len(s.Broker.MCP) > 0,
-		"browser.launcher":       s.Browser.Launcher,
+		"broker.mcp":       len(s.Broker.MCP) > 0,
+		"browser.launcher": s.Browser.Launcher,
 	} {
 		if asked {
 			return bad("field %s is not in this build, and is not ignored", field)

@@ -72,7 +72,7 @@ type Signin struct {
 // net.mode none, and a host allow-list is net.egress.allow.
 type Profile struct {
 	Work string `json:"work,omitempty"` // rw, or ro: the work folder can only be read
-	Keys string `json:"keys,omitempty"` // broker, or none: no key, no token and no sign-in
+	Keys string `json:"keys,omitempty"` // broker, or none: no key, no token in its place and no sign-in
 }
 
 // Paths are put back into the box, each at its own path.
@@ -168,6 +168,7 @@ type Browser struct {
 	Launcher  bool    `json:"launcher,omitempty"`
 	Profile   *string `json:"profile,omitempty"`    // the one folder that outlives the box
 	DebugPipe bool    `json:"debug_pipe,omitempty"` // the asker's descriptors 3 and 4 are a debugging pipe
+	DebugPort bool    `json:"debug_port,omitempty"` // the browser's --remote-debugging-port is served outside
 }
 
 // Limits bound what a box may use; 0 is the default of each.

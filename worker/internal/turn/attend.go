@@ -17,13 +17,13 @@ import (
 // ran.
 func (t *Turn) Attend() (int, error) {
 	defer t.finish()
-	live, err := t.Kit.Meet(t.Plan.Listen, meetWithin)
+	live, err := t.Kit.Meet(t.Plan, meetWithin)
 	if err != nil {
 		return 0, t.runner.Refuse(t.Spec, err)
 	}
 	defer func() { t.group.Close() }() // when nothing is left in it
 	defer live.Close()
-	serving := t.attach(live.Listeners)
+	serving := t.attach(live)
 	defer serving.close()
 	// Runs first of all, so that a token dies with its engine and not with
 	// what is still to be tidied up.
@@ -57,6 +57,7 @@ func (t *Turn) Attend() (int, error) {
 
 // finish forgets the turn, whatever became of it.
 func (t *Turn) finish() {
+	t.debug.Close()
 	t.runner.Broker.Revoke(t.ID)
 	t.runner.forget(t)
 	close(t.ended)

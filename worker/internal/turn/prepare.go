@@ -15,6 +15,8 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/devtools"
+	"github.com/openmausbot/botbox/worker/internal/gate/signin"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 	"github.com/openmausbot/botbox/worker/internal/spec"
 )
@@ -30,6 +32,8 @@ type Turn struct {
 	gates  map[int]server // by port
 	egress gate.Dialer    // the machine's, narrowed by the spec
 	live   *box.Live      // set when the engine may run
+	relay  *signin.Relay  // set with it; nil in a box that has none
+	debug  *devtools.Port // nil in a box that has none
 	group  *cgroup.Group
 	ready  chan struct{}
 	ended  chan struct{}
@@ -48,6 +52,8 @@ type Answer struct {
 	EnvNames     []string          `json:"env_names"`
 	DroppedEnv   []string          `json:"dropped_env"`
 	MCPAddresses map[string]string `json:"mcp_addresses"`
+	Loopbacks    map[string]string `json:"loopback_addresses"`   // of net.loopback_upstreams, in the box
+	DebugPort    int               `json:"debug_port,omitempty"` // of a browser, on this machine's loopback
 	Grants       []string          `json:"grants"`
 	Unbrokered   []string          `json:"unbrokered"`
 	Layers       map[string]any    `json:"layers"`
@@ -70,6 +76,7 @@ func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
 	}
 	answer, err := t.prepare(way)
 	if err != nil {
+		t.debug.Close()
 		r.Broker.Revoke(t.ID)
 		r.forget(t)
 		return nil, Answer{}, r.Refuse(s, err)
@@ -87,6 +94,9 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 		return Answer{}, err
 	}
 	plan.ID, t.Plan = t.ID, plan
+	if err := t.openDebug(); err != nil {
+		return Answer{}, err
+	}
 	if err := r.Groups.Check(t.limits(), r.NoGroups); err != nil {
 		return Answer{}, err
 	}
@@ -214,8 +224,13 @@ func (r *Runner) resolve(s spec.Spec) (map[string]secret.Text, error) {
 // issue makes the box's grants and rewrites the engine's settings for them.
 func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	limits := t.Spec.Broker.Limits
+	loopbacks, err := t.loopbacks()
+	if err != nil {
+		return err
+	}
 	issued, err := t.runner.Broker.Issue(broker.Turn{
-		Box: t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
+		Loopbacks: loopbacks,
+		Box:       t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
 		Keys: keys, Unbrokered: answer.Unbrokered, TTL: time.Duration(t.Spec.Broker.TTLS) * time.Second,
 		Refs: t.Spec.Refs(), Limits: broker.Limits{
 			Concurrent: limits.Concurrent, PerMinute: limits.RequestsPerMin, Bytes: limits.Bytes, Tokens: limits.Tokens,
@@ -227,7 +242,7 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	maps.Copy(t.Plan.Env, issued.Env)
 	argv := slices.Clone(t.Plan.Argv[:1])
 	t.Plan.Argv = append(append(argv, issued.Argv...), t.Spec.Argv[1:]...)
-	answer.Grants = issued.Grants
+	answer.Grants, answer.Loopbacks = issued.Grants, issued.Addresses
 	answer.Unbrokered = slices.DeleteFunc(issued.Unbrokered, func(name string) bool {
 		_, ours := issued.Env[name]
 		return ours // in its place
@@ -263,6 +278,12 @@ func (t *Turn) describe(a Answer) Answer {
 	a.ID, a.Box, a.Build = t.ID, "bwrap", wire.Build
 	a.EnvNames = slices.Sorted(maps.Keys(t.Plan.Env))
 	a.MCPAddresses = map[string]string{}
+	if t.debug != nil {
+		a.DebugPort = t.debug.Number
+	}
+	if a.Loopbacks == nil {
+		a.Loopbacks = map[string]string{}
+	}
 	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
 	a.Layers["landlock"], a.Layers["limits"] = box.Landlock(), t.Holds()
 	for _, ns := range t.Plan.Namespaces {
