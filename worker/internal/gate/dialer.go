@@ -46,6 +46,8 @@ type Dialer struct {
 	// policy refuses them. It lifts nothing else: not the allow list, not a
 	// port, not a refused name.
 	Except []netip.AddrPort
+
+	dialing func(netip.AddrPort) // tests hear what connect is about to be asked for
 }
 
 // Dial connects to h, or says why not. The connection is a *net.TCPConn.
@@ -111,6 +113,9 @@ func (d *Dialer) connect(ctx context.Context, ap netip.AddrPort) (*net.TCPConn, 
 			}
 			if r := d.judge(actual); r != nil {
 				return r
+			}
+			if d.dialing != nil {
+				d.dialing(actual)
 			}
 			return nil
 		},

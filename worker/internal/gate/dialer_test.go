@@ -213,7 +213,7 @@ func TestOwnAddresses(t *testing.T) {
 	gatetest.Run(t, "ip", "link", "add", "own", "type", "veth", "peer", "name", "end")
 	gatetest.Run(t, "ip", "link", "set", "end", "up")
 	gatetest.Run(t, "ip", "addr", "add", "8.8.8.1/24", "dev", "own")
-	gatetest.Run(t, "ip", "link", "set", "own", "up")
+	gatetest.Up(t, "own")
 	contacts := gatetest.Serve(gatetest.Listen(t, "[::]:80"), gatetest.Count)
 	d := &Dialer{}
 	refused := func(target string) {

@@ -22,10 +22,15 @@ type Gate interface {
 func Start(t testing.TB, g Gate) (address string) {
 	t.Helper()
 	ln := Listen(t, Loopback)
+	StartAt(t, g, ln)
+	return ln.Addr().String()
+}
+
+// StartAt serves a gate at a listener until the test ends.
+func StartAt(t testing.TB, g Gate, ln net.Listener) {
 	done := make(chan struct{})
 	go func() { defer close(done); g.Serve(ln) }()
 	t.Cleanup(func() { g.Close(); <-done })
-	return ln.Addr().String()
 }
 
 // Dial connects, for at most Patience.
