@@ -317,11 +317,7 @@ func TestPublicNeighbour(t *testing.T) {
 	listen := gatetest.Neighbour(t)
 	ln := listen("[::]:80")
 	go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host) }))
-	own, err := net.Listen("tcp", gatetest.Near4+":80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer own.Close()
+	gatetest.Serve(gatetest.Listen(t, gatetest.Near4+":80"), gatetest.Count)
 	o := &gatetest.Origin{Listener: ln}
 	address, _, names := start(t, o, func(opts *Options) { opts.Dialer.Except = []netip.AddrPort{} })
 	names.Names["public.example"] = gatetest.Far6 + "," + gatetest.Far4
