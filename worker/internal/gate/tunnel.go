@@ -69,14 +69,16 @@ func Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
 
 // Tunnel is one whose bytes are counted, and which ends with the budget.
 func (b *Budget) Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
-	end := func() {
+	watch := NewIdle(idle, func() {
 		Reset(client)
 		Reset(upstream)
-	}
-	watch := NewIdle(idle, end)
+	})
 	watch.budget = b
 	defer watch.Stop()
-	defer b.OnOver(end)()
+	defer b.OnOver(func() { // what was paid for is delivered
+		client.Close()
+		upstream.Close()
+	})()
 	var broken atomic.Bool
 	var wg sync.WaitGroup
 	wg.Go(func() { up = pump(upstream, client, watch, &broken) })
@@ -104,7 +106,7 @@ func pump(dst, src Stream, watch *Idle, broken *atomic.Bool) (total int64) {
 	} else if err == nil {
 		err = net.ErrClosed
 	}
-	if err != nil {
+	if err != nil && !watch.budget.Over() {
 		broken.Store(true)
 		Reset(dst)
 		Reset(src)
