@@ -32,7 +32,7 @@ var mutations = []mutation{
 		fails: []string{
 			"egress.TestClientsShowTheReason", "egress.TestProbes",
 			"gate.TestEveryTableRowIsRefusedAsLiteralAndAsAnswer", "gate.TestExceptionLiftsTheAddressPolicyOnly",
-			"gate.TestNoResolverOracle", "gate.TestPrefixMatrix", "gate.TestRebinding",
+			"gate.TestLearningLiftsListsOnly", "gate.TestLists", "gate.TestNoResolverOracle", "gate.TestPrefixMatrix", "gate.TestRebinding",
 			"socks.TestCurl", "socks.TestTheAddressPolicy",
 		},
 	},
@@ -42,7 +42,7 @@ var mutations = []mutation{
 			{"judge.go", "case kind != unicast:", "case kind != unicast && false:"},
 			{"dialer.go", "addrOf(t.RemoteAddr()) == addrOf(t.LocalAddr())", "false"},
 		},
-		fails: []string{"egress.TestPublicNeighbour", "gate.TestOwnAddresses", "gate.TestPublicNeighbour", "gate.TestRebinding", "socks.TestPublicNeighbour"},
+		fails: []string{"egress.TestPublicNeighbour", "gate.TestOpinionOfOwnAddresses", "gate.TestOwnAddresses", "gate.TestPublicNeighbour", "gate.TestRebinding", "socks.TestPublicNeighbour"},
 	},
 	{
 		name: "dial-by-name",
