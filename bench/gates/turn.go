@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	warm      = 100       // connects before anything is measured
+	warm      = 1000      // connects before anything is measured
 	idle      = 512       // tunnels that are open and silent
 	alone     = 400       // connects one after another
 	clients   = 16        // at once
