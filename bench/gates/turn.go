@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	warm      = 1000      // connects before anything is measured
+	warm      = 300       // connects before anything is measured
 	idle      = 512       // tunnels that are open and silent
-	alone     = 400       // connects one after another
+	alone     = 600       // connects one after another
 	clients   = 16        // at once
 	each      = 50        // connects of each of them
 	bulk      = 128 << 20 // bytes of one transfer
@@ -36,12 +36,6 @@ func (p *place) turn(c *contender) error {
 	if _, err := connects(warm); err != nil {
 		return err
 	}
-	if err := c.tunnels(cmd); err != nil {
-		return err
-	}
-	if err := c.transfers(cmd, ""); err != nil {
-		return err
-	}
 	before := cpu(cmd)
 	took, err := connects(alone)
 	if err != nil {
@@ -56,9 +50,14 @@ func (p *place) turn(c *contender) error {
 	c.note("connects/s", clients*each/time.Since(begin).Seconds())
 	c.note("cpu", float64((cpu(cmd)-before).Microseconds())/(alone+clients*each))
 	if c.policy {
-		return c.refusing()
+		if err := c.refusing(); err != nil {
+			return err
+		}
 	}
-	return nil
+	if err := c.transfers(cmd, ""); err != nil {
+		return err
+	}
+	return c.tunnels(cmd)
 }
 
 // tunnels opens the idle ones, weighs them, and moves bulk beside them.
