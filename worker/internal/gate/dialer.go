@@ -58,8 +58,7 @@ func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refu
 	if r := d.Budget.refusal(); r != nil {
 		return nil, r
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
+	ctx = deadline{ctx, time.Now().Add(dialTimeout)}
 	targets, r := d.targets(ctx, h)
 	if r != nil {
 		return nil, r
@@ -70,6 +69,21 @@ func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refu
 	}
 	d.Learn.reached(h)
 	return c, nil
+}
+
+// deadline is a context with an end that it does not tell of: lookup has a
+// timeout of its own, and connect gives the end to the socket. A timer for it
+// beside the socket's would be one too many for each connection.
+type deadline struct {
+	context.Context
+	end time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) {
+	if end, ok := d.Context.Deadline(); ok && end.Before(d.end) {
+		return end, true
+	}
+	return d.end, true
 }
 
 // failed turns a dialling error into what the box may know of it. A literal
