@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/gate/egress"
 	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
+
+// flooded counts the blocks that soakOrigin got rid of.
+var flooded atomic.Int64
 
 // soakOrigin sends without end what begins with an f, and everything else
 // back.
@@ -32,8 +36,17 @@ func soakOrigin(t *testing.T) *gatetest.Origin {
 			if _, err := c.Write(block); err != nil {
 				return
 			}
+			flooded.Add(1)
 		}
 	})
+}
+
+// stalled waits until nothing goes into the buffers any more: to fill them is
+// work like any other.
+func stalled() {
+	for last := int64(-1); last != flooded.Load(); time.Sleep(30 * time.Millisecond) {
+		last = flooded.Load()
+	}
 }
 
 // box starts one box's gate in front of the origin.
@@ -147,14 +160,16 @@ func TestSoakSlowBox(t *testing.T) {
 		var slow []*net.TCPConn
 		for i := range each {
 			if i < each/2 {
-				slow = append(slow, tunnelTo(t, addresses[0], o, "flood"))
+				c := tunnelTo(t, addresses[0], o, "flood")
+				c.SetReadBuffer(4 << 10)
+				slow = append(slow, c)
 				continue
 			}
 			c := gatetest.Dial(t, addresses[0])
 			gatetest.Send(t, c, "CONNECT ") // and never the rest
 			slow = append(slow, c)
 		}
-		time.Sleep(20 * time.Millisecond) // its buffers fill
+		stalled()
 		with = append(with, p99(t, open))
 		for _, c := range slow {
 			c.SetLinger(0)
