@@ -88,6 +88,7 @@ uninstall:
 
 bench: setup-test build
 	go run ./bench
+	go run ./bench/gates
 
 setup-run:
 	@sh testbed/setup.sh run
