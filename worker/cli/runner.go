@@ -36,6 +36,7 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		Egress:  egress,
 		Harness: "tcp:127.0.0.1:" + strconv.Itoa(harness),
 		Secrets: secrets,
+		Roots:   os.Getenv("SSL_CERT_FILE"),
 		Log:     log,
 	}, nil
 }

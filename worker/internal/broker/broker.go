@@ -95,6 +95,7 @@ type Turn struct {
 	Refs                   map[string]string // names of the secrets that Keys came from, by variable: Rotate reads them again
 	Limits                 Limits            // of each grant
 	TTL                    time.Duration
+	Dial                   Dial // to the declared hosts, of which HostKeys made Keys
 	// Alone: no sign-in and no settings of the engine's own are in the box.
 	Alone bool
 	// Given is what the driver passed under the names that an engine's
@@ -112,6 +113,8 @@ type Issued struct {
 	Addresses  map[string]string // of the loopback servers in the box, by name
 	Expires    time.Time         // zero when there was nothing to grant
 	Unbrokered []string
+
+	Intercepted []string // declared hosts, sorted
 }
 
 // Issue makes a token for the turn, good for the grants of its keys and for its
@@ -146,11 +149,15 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 	if err := b.keep(record); err != nil {
 		return issued, err
 	}
-	if err := b.add(record); err != nil {
+	if err := b.add(record, turn.Dial); err != nil {
 		b.unkeep(record.Digest)
 		return issued, err
 	}
 	for _, k := range turn.Keys {
+		if host := k.declaredHost(); host != "" {
+			issued.Intercepted = append(issued.Intercepted, host)
+			continue
+		}
 		issued.Grants = append(issued.Grants, k.Provider)
 	}
 	for _, l := range turn.Loopbacks {
@@ -158,6 +165,7 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 		issued.Addresses[l.Name] = grantURL(text, l.Name)
 		issued.Env[LoopbackEnv(l.Name)] = issued.Addresses[l.Name]
 	}
+	slices.Sort(issued.Intercepted)
 	slices.Sort(issued.Grants)
 	issued.Grants = slices.Compact(issued.Grants)
 	issued.Expires = record.Expires
@@ -172,7 +180,7 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 func (b *Broker) Adopt(records []Record) int {
 	adopted := 0
 	for _, r := range records {
-		if err := b.add(r); err != nil {
+		if err := b.add(r, nil); err != nil {
 			b.unkeep(r.Digest)
 			continue
 		}
@@ -181,12 +189,12 @@ func (b *Broker) Adopt(records []Record) int {
 	return adopted
 }
 
-func (b *Broker) add(r Record) error {
+func (b *Broker) add(r Record, dial Dial) error {
 	left := r.Expires.Sub(b.now())
 	if left <= 0 || left > MaxTTL {
 		return reason.New(reason.BadSpec, "the token's time is over, or was never right")
 	}
-	grants, err := newGrants(r, b.transport)
+	grants, err := newGrants(r, b.transport, dial)
 	if err != nil {
 		return err
 	}

@@ -162,6 +162,10 @@ func engineNamed(name string) (engine, bool) {
 func (e engine) settings(token string, turn Turn, to *Issued) error {
 	granted := map[string]bool{"": true}
 	for _, k := range turn.Keys {
+		if k.declaredHost() != "" {
+			to.Env[k.EnvName] = token
+			continue
+		}
 		p, ok := providerNamed(k.Provider)
 		if !ok {
 			continue // newGrants refused it before

@@ -20,7 +20,8 @@ type Key struct {
 	Provider string // a row of the table: "anthropic", "openai", "gemini"
 	EnvName  string // the variable it came in; it decides the header it goes out in
 	Secret   secret.Text
-	Upstream string // absolute http or https URL of the provider's API
+	Upstream string   // absolute http or https URL of the provider's API
+	Paths    []string // of a declared host: which are open; see HostKeys
 }
 
 // Take removes from env every key that the broker can stand for in a box of
@@ -51,7 +52,7 @@ func Take(env map[string]secret.Text, engine string) (keys []Key, raw []string, 
 			case !sendable(env[v.env]):
 				return nil, nil, reason.New(reason.BadSpec, "%s holds a line break, a blank or another byte that no key has", v.env)
 			default:
-				keys = append(keys, Key{p.name, v.env, env[v.env], upstream})
+				keys = append(keys, Key{Provider: p.name, EnvName: v.env, Secret: env[v.env], Upstream: upstream})
 			}
 			taken = append(taken, v.env)
 		}
@@ -109,7 +110,9 @@ type grant struct {
 	keyVar    keyVar
 	key       atomic.Pointer[liveKey]
 	base      *url.URL
-	echoes    bool // the upstream is not the vendor itself: it may send back what it got
+	host      string   // of a declared one; empty for a provider's grant
+	paths     []string // of a declared host; none = every path
+	echoes    bool     // the upstream is not the vendor itself: it may send back what it got
 	meter     *meter
 	transport http.RoundTripper
 }
@@ -225,9 +228,17 @@ type token struct {
 
 // newGrants makes one grant for each provider and for each loopback server. Of several keys for the same
 // provider the most preferred one is sent; the others only leave the box.
-func newGrants(r Record, transport http.RoundTripper) (map[string]*grant, error) {
+func newGrants(r Record, transport http.RoundTripper, dial Dial) (map[string]*grant, error) {
 	grants, rank := map[string]*grant{}, map[string]int{}
 	for _, k := range r.Keys {
+		if k.declaredHost() != "" {
+			g, err := newHostGrant(k, r.Limits, transport, dial)
+			if err != nil {
+				return nil, err
+			}
+			grants[k.Provider] = g
+			continue
+		}
 		g, err := newGrant(k, r.Limits, transport)
 		if err != nil {
 			return nil, err
@@ -264,12 +275,15 @@ type plainRecord struct {
 	Loopbacks              []Loopback `json:",omitempty"`
 }
 
-type plainKey struct{ Provider, EnvName, Secret, Upstream string }
+type plainKey struct {
+	Provider, EnvName, Secret, Upstream string
+	Paths                               []string
+}
 
 func (r Record) encode() ([]byte, error) {
 	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits, r.Loopbacks}
 	for _, k := range r.Keys {
-		plain.Keys = append(plain.Keys, plainKey{k.Provider, k.EnvName, k.Secret.Reveal(), k.Upstream})
+		plain.Keys = append(plain.Keys, plainKey{k.Provider, k.EnvName, k.Secret.Reveal(), k.Upstream, k.Paths})
 	}
 	return json.Marshal(plain)
 }
@@ -285,7 +299,7 @@ func decodeRecord(data []byte) (Record, error) {
 	}
 	copy(r.Digest[:], plain.Digest)
 	for _, k := range plain.Keys {
-		r.Keys = append(r.Keys, Key{k.Provider, k.EnvName, secret.New(k.Secret), k.Upstream})
+		r.Keys = append(r.Keys, Key{k.Provider, k.EnvName, secret.New(k.Secret), k.Upstream, k.Paths})
 	}
 	return r, nil
 }

@@ -122,6 +122,8 @@ type Broker struct {
 	MCP  []MCP `json:"mcp,omitempty"`
 	TTLS int   `json:"ttl_s,omitempty"`
 
+	Hosts []Hosts `json:"hosts,omitempty"`
+
 	Limits BrokerLimits `json:"limits,omitzero"`
 }
 

@@ -18,8 +18,9 @@ const backdate = time.Hour
 
 // Identity is the certificate that a box's declared hosts have inside the box.
 type Identity struct {
-	Root []byte // PEM: what the box has to trust
-	leaf tls.Certificate
+	Root  []byte // PEM: what the box has to trust
+	hosts []string
+	leaf  tls.Certificate
 }
 
 // NewIdentity makes an authority, lets it sign one certificate for the hosts,
@@ -55,8 +56,9 @@ func NewIdentity(hosts []string, now, notAfter time.Time) (*Identity, error) {
 		return nil, fmt.Errorf("make the certificate: %w", err)
 	}
 	return &Identity{
-		Root: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: rootDER}),
-		leaf: tls.Certificate{Certificate: [][]byte{leafDER, rootDER}, PrivateKey: leafKey},
+		Root:  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: rootDER}),
+		hosts: hosts,
+		leaf:  tls.Certificate{Certificate: [][]byte{leafDER, rootDER}, PrivateKey: leafKey},
 	}, nil
 }
 

@@ -2,7 +2,9 @@ package intercept
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,7 @@ const handshake = 10 * time.Second
 
 // Listener gives the broker the connections whose TLS it ended.
 type Listener struct {
+	hosts  map[string]bool
 	config *tls.Config
 	conns  chan net.Conn
 	done   chan struct{}
@@ -23,16 +26,35 @@ type Listener struct {
 
 // Listen makes a listener that is known to the box as id.
 func Listen(id *Identity) *Listener {
+	hosts := map[string]bool{}
+	for _, name := range id.hosts {
+		hosts[name] = true
+	}
 	return &Listener{
+		hosts: hosts,
 		config: &tls.Config{
-			Certificates: []tls.Certificate{id.leaf},
-			MinVersion:   tls.VersionTLS12,
-			NextProtos:   []string{"http/1.1"},
+			Certificates:       []tls.Certificate{id.leaf},
+			MinVersion:         tls.VersionTLS12,
+			NextProtos:         []string{"http/1.1"},
+			GetConfigForClient: sameName,
 		},
 		conns: make(chan net.Conn),
 		done:  make(chan struct{}),
 	}
 }
+
+// sameName refuses a client that asks for another host inside than the CONNECT
+// named: the certificate would fit any declared one. A client that names none
+// is taken at its CONNECT.
+func sameName(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	if c, ok := hello.Conn.(*replayed); !ok || hello.ServerName != "" && !strings.EqualFold(hello.ServerName, c.host) {
+		return nil, errors.New("the client asks for another host than its CONNECT did")
+	}
+	return nil, nil
+}
+
+// Declares tells whether connections to a host are ended here.
+func (l *Listener) Declares(host string) bool { return l != nil && l.hosts[host] }
 
 // Accept waits for a connection. It is a *Conn.
 func (l *Listener) Accept() (net.Conn, error) {
@@ -62,13 +84,13 @@ func (address) String() string  { return "intercept" }
 // early is what came behind the CONNECT. It returns when the connection is
 // closed, with the bytes that passed inside.
 func (l *Listener) Hand(c gate.Stream, early []byte, host string) (up, down int64) {
-	inner := tls.Server(&replayed{Stream: c, early: early}, l.config)
+	inner := tls.Server(&replayed{Stream: c, early: early, host: host}, l.config)
 	c.SetDeadline(time.Now().Add(handshake))
 	if err := inner.Handshake(); err != nil {
 		return 0, 0
 	}
 	c.SetDeadline(time.Time{})
-	conn := &Conn{Conn: inner, Host: host, closed: make(chan struct{})}
+	conn := &Conn{Conn: inner, host: host, closed: make(chan struct{})}
 	select {
 	case l.conns <- conn:
 		<-conn.closed
@@ -78,14 +100,17 @@ func (l *Listener) Hand(c gate.Stream, early []byte, host string) (up, down int6
 	return conn.up.Load(), conn.down.Load()
 }
 
-// Conn is a connection to Host without its TLS.
+// Conn is a connection to a declared host without its TLS.
 type Conn struct {
 	*tls.Conn
-	Host     string // as the CONNECT named it
+	host     string
 	up, down atomic.Int64
 	once     sync.Once
 	closed   chan struct{}
 }
+
+// DeclaredHost is the one that the CONNECT named.
+func (c *Conn) DeclaredHost() string { return c.host }
 
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
@@ -110,6 +135,7 @@ func (c *Conn) Close() error {
 type replayed struct {
 	gate.Stream
 	early []byte
+	host  string
 }
 
 func (r *replayed) Read(p []byte) (int, error) {
