@@ -139,6 +139,9 @@ func newLiveKey(s secret.Text, former []secret.Text) *liveKey {
 	return &liveKey{s, former, newRedactor(all...)}
 }
 
+// inPlaceOf gives the key that goes out in the place of a token.
+func (k *liveKey) inPlaceOf(string) string { return k.secret.Reveal() }
+
 // exchangeKey makes new requests carry another key, and tells whether it is
 // another one.
 func (g *grant) exchangeKey(s secret.Text) bool {

@@ -133,7 +133,7 @@ func swapParam(param string, with func(token string) string) (string, bool) {
 // swapped makes the request to a declared host: what the box wrote, with the
 // key in the token's places. Another credential beside the token is dropped.
 func (g *grant) swapped(ctx context.Context, r *http.Request, t target, body io.ReadCloser, key *liveKey) *http.Request {
-	with := func(string) string { return key.secret.Reveal() }
+	with := key.inPlaceOf
 	u := *g.base
 	u.RawPath = t.path
 	u.Path, _ = url.PathUnescape(t.path) // hostPath has tried it
