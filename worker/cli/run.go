@@ -31,6 +31,7 @@ type runFlags struct {
 	env        words
 	allow      words
 	hosts      words
+	logins     bool
 	tty        string
 	tmpSize    string
 	memory     string
@@ -59,6 +60,7 @@ func (f *runFlags) define(set *flag.FlagSet) {
 	chooseVar(set, &s.Net.Mode, "net", "gated", []string{"gated", "none"}, "the `NETWORK`: gated (through the two gates) or none")
 	set.Var(&f.allow, "allow-host", "let the egress gate reach `PATTERN[:PORT]`, and nothing else; can be given again")
 	set.Var(&f.hosts, "broker-host", "keep the key in variable NAME outside, and put it into requests to HOST: `NAME=HOST`; the broker ends the TLS to that host; can be given again")
+	set.BoolVar(&f.logins, "broker-login", false, "keep the engine's own sign-in (Claude Code's, Codex's) outside: the broker renews it and puts it into requests")
 	set.BoolVar(&s.Net.Egress.Learn, "learn", false, "hold no list of hosts or ports, and tell at the end which --allow-host would have sufficed; implies --standalone")
 	set.IntVar(&s.Limits.Pids, "pids", 0, "how many processes and threads (`N`) the box may have (default 4096)")
 	set.StringVar(&f.tmpSize, "tmp-size", "", "the `SIZE` of /tmp, such as 512M (default 1G)")
@@ -210,6 +212,9 @@ func (f *runFlags) fromFlags(command []string) (spec.Spec, error) {
 		s.Net.Egress.Allow = &allow
 	}
 	s.Env, s.EnvExtraNames = environment(os.Environ(), f.env)
+	if f.logins {
+		s.Broker.Logins = []string{s.Engine}
+	}
 	s.Broker.Hosts, err = declaredHosts(f.hosts)
 	return s, err
 }

@@ -37,6 +37,8 @@ type Options struct {
 	Log       func(Event)       // may be nil; called once for each request, must not block
 	Now       func() time.Time  // nil = time.Now
 	Transport http.RoundTripper // nil = one of its own for each grant, as it should be
+
+	Login func(name string) (Login, error) // opens a sign-in; nil where there is none
 }
 
 // Broker holds the tokens of all boxes. Its methods may be called at the same
@@ -47,6 +49,7 @@ type Broker struct {
 	log       func(Event)
 	now       func() time.Time
 	transport http.RoundTripper
+	login     func(name string) (Login, error)
 	sealer    *sealer
 	rotating  sync.Mutex
 	rotations atomic.Uint64
@@ -76,7 +79,7 @@ func New(o Options) (*Broker, error) {
 		o.Log = func(Event) {}
 	}
 	return &Broker{
-		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport,
+		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport, login: o.Login,
 		sealer:  sealer,
 		tokens:  map[digest]*token{},
 		servers: map[*http.Server]bool{},
@@ -95,7 +98,8 @@ type Turn struct {
 	Refs                   map[string]string // names of the secrets that Keys came from, by variable: Rotate reads them again
 	Limits                 Limits            // of each grant
 	TTL                    time.Duration
-	Dial                   Dial // to the declared hosts, of which HostKeys made Keys
+	Logins                 []string // names of sign-ins that stay outside: the engine's own
+	Dial                   Dial     // to the declared hosts, of which HostKeys made Keys
 	// Alone: no sign-in and no settings of the engine's own are in the box.
 	Alone bool
 	// Given is what the driver passed under the names that an engine's
@@ -133,6 +137,13 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 		return issued, reason.New(reason.Internal, "a token was asked for without a box")
 	case turn.TTL < 0 || turn.TTL > MaxTTL:
 		return issued, reason.New(reason.BadSpec, "a token lives at most %v", MaxTTL)
+	}
+	signedIn, err := loginKeys(turn)
+	if err != nil {
+		return issued, err
+	}
+	turn.Keys = append(slices.Clone(turn.Keys), signedIn...)
+	switch {
 	case len(turn.Keys)+len(turn.Loopbacks) == 0:
 		return issued, e.settings("", turn, &issued)
 	case turn.TTL == 0:
@@ -194,7 +205,7 @@ func (b *Broker) add(r Record, dial Dial) error {
 	if left <= 0 || left > MaxTTL {
 		return reason.New(reason.BadSpec, "the token's time is over, or was never right")
 	}
-	grants, err := newGrants(r, b.transport, dial)
+	grants, err := newGrants(r, around{b.transport, dial, b.login})
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,16 @@ var launches = []launch{
 			"openai_base_url serves a caller that asks for the built-in provider",
 	},
 	{
+		engine: "codex", provider: "chatgpt",
+		env: []string{"BOTBOX_CHATGPT_TOKEN={token}"},
+		config: []string{
+			`model_provider="botbox"`,
+			`model_providers.botbox={name="OpenAI",base_url="{grant}",env_key="BOTBOX_CHATGPT_TOKEN",wire_api="responses"}`,
+		},
+		why: "a subscription's sign-in that stays outside: the backend of ChatGPT has no version in its paths; the variable is no SDK's, " +
+			"for none of them speaks to that backend",
+	},
+	{
 		engine: "gemini",
 		quiet:  []string{"OTEL_SDK_DISABLED=true"},
 		config: []string{"privacy.usageStatisticsEnabled=false", "general.enableAutoUpdate=false", "general.enableAutoUpdateNotification=false"},
@@ -171,6 +181,9 @@ func (e engine) settings(token string, turn Turn, to *Issued) error {
 			continue // newGrants refused it before
 		}
 		granted[p.name] = true
+		if k.Login != "" {
+			continue // the engine's launch row has the rest
+		}
 		to.Env[k.EnvName] = token
 		to.Env[p.baseEnv] = grantURL(token, p.name)
 		if p.baseHasVersion {

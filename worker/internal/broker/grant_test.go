@@ -86,7 +86,8 @@ func TestTakeNamesTheVariableNotItsValue(t *testing.T) {
 
 func TestEveryProviderRowIsWhole(t *testing.T) {
 	for _, p := range providers {
-		if p.why == "" || p.shape == plainShape || len(p.keys) == 0 {
+		signIn := slices.ContainsFunc(logins, func(l loginRow) bool { return l.provider == p.name })
+		if p.why == "" || p.shape == plainShape || len(p.keys) == 0 && !signIn || (p.baseEnv == "") != (len(p.keys) == 0) {
 			t.Errorf("%s: the row is not whole", p.name)
 		}
 		if _, problem := parseUpstream(p.base); problem != "" {
@@ -214,7 +215,7 @@ func TestPreferredKeyIsSent(t *testing.T) {
 		for _, name := range c.env {
 			keys = append(keys, Key{Provider: "anthropic", EnvName: name, Secret: secret.New("v-" + name), Upstream: "https://up.example"})
 		}
-		grants, err := newGrants(Record{Keys: keys}, nil, nil)
+		grants, err := newGrants(Record{Keys: keys}, around{})
 		if err != nil {
 			t.Fatal(err)
 		}

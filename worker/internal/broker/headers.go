@@ -44,6 +44,7 @@ var requestDrops = newHeaderSet([]headerRule{
 	{"cf-aig-authorization", whyCredential},
 	{"openai-organization", "chooses whom OpenAI bills"},
 	{"openai-project", "chooses whom OpenAI bills"},
+	{"chatgpt-account-id", "chooses whom ChatGPT bills"},
 
 	{"forwarded", whyOrigin},
 	{"x-forwarded-*", whyOrigin},

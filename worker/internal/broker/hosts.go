@@ -42,7 +42,8 @@ func (k Key) declaredHost() string {
 
 // newHostGrant makes the grant of a declared host. Its answers are searched for
 // the key, for nobody knows what the host may send back.
-func newHostGrant(k Key, limits Limits, transport http.RoundTripper, dial Dial) (*grant, error) {
+func newHostGrant(k Key, limits Limits, around around) (*grant, error) {
+	transport, dial := around.transport, around.dial
 	if err := checkKey(k.EnvName, k.Secret); err != nil {
 		return nil, err
 	}
@@ -135,12 +136,12 @@ func (b *Broker) admitHost(box, host string, x *exchange) (call, string) {
 	}
 	x.event.Route = pattern
 	if !asksUpgrade(x.r) {
-		return call{token, g, nil, nil, t}, ""
+		return call{token: token, grant: g, target: t}, ""
 	}
 	if code := g.checkHandshake(x.r); code != "" {
 		return call{}, code
 	}
-	return call{token, g, nil, &websocketRoute{path: pattern}, t}, ""
+	return call{token: token, grant: g, websocket: &websocketRoute{path: pattern}, target: t}, ""
 }
 
 // authoriseHost finds the grant for a request. One without a token is sent

@@ -406,7 +406,7 @@ func FuzzPlaces(f *testing.F) {
 	for _, seed := range [][2]string{{"/x?key=" + token, "Bearer " + token}, {"/", basic("u", token)}, {"/%6fmb_t0_", token + ","}, {"/?a=" + token, ""}} {
 		f.Add(seed[0], seed[1])
 	}
-	g, err := newHostGrant(HostKeys("K", secret.New(hostKeyText), []string{vendorHost}, nil)[0], Limits{}, http.DefaultTransport, nil)
+	g, err := newHostGrant(HostKeys("K", secret.New(hostKeyText), []string{vendorHost}, nil)[0], Limits{}, around{transport: http.DefaultTransport})
 	if err != nil {
 		f.Fatal(err)
 	}

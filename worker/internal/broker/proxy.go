@@ -62,6 +62,11 @@ func (b *Broker) forward(x *exchange, c call) {
 		return
 	}
 	defer c.grant.meter.end()
+	if c.key, code = c.grant.current(x.r.Context()); code != "" {
+		b.count("broker.refused")
+		x.refuse(code)
+		return
+	}
 	if c.websocket != nil {
 		b.tunnel(x, c)
 	} else {
@@ -93,7 +98,7 @@ func (b *Broker) request(x *exchange, c call) {
 		return
 	}
 	defer held.release(b)
-	key := c.grant.key.Load()
+	key := c.key
 	out := c.grant.request(held.watch(ctx), x.r, c.target, body, key)
 	held.give(out)
 	start := time.Now()
@@ -109,6 +114,9 @@ func (b *Broker) request(x *exchange, c call) {
 
 // answer passes on what may be passed on of the upstream's response.
 func (x *exchange) answer(res *http.Response, c call, key *liveKey) {
+	if c.grant.login != nil && res.StatusCode == http.StatusUnauthorized {
+		c.grant.login.Reject(key.secret) // an engine that asks again gets a new one
+	}
 	switch {
 	case res.StatusCode < 200:
 		x.refuse("upstream_protocol")

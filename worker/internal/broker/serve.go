@@ -165,6 +165,7 @@ type call struct {
 	route     *route          // nil for a WebSocket
 	websocket *websocketRoute // nil for anything else
 	target    target
+	key       *liveKey // that it goes out with; forward finds it
 }
 
 // admit says what a request may do, or the code of its refusal.
@@ -208,7 +209,7 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 			return call{}, code
 		}
 		x.event.Route = row.path
-		return call{token, g, nil, row, t}, ""
+		return call{token: token, grant: g, websocket: row, target: t}, ""
 	}
 	r, known := g.provider.rule(x.r.Method, t.path)
 	switch {
@@ -218,7 +219,7 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 		return call{}, "method_refused"
 	}
 	x.event.Route = r.path
-	return call{token, g, r, nil, t}, ""
+	return call{token: token, grant: g, route: r, target: t}, ""
 }
 
 // checkForm refuses requests that could be read in two ways, whatever their

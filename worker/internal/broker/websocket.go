@@ -86,7 +86,7 @@ func (g *grant) checkHandshake(r *http.Request) string {
 // tunnel brings a WebSocket about and passes its frames on until one side, or
 // the token, ends.
 func (b *Broker) tunnel(x *exchange, c call) {
-	key := c.grant.key.Load()
+	key := c.key
 	res, cause := x.shakeHands(c, key)
 	switch {
 	case cause == "" && res.StatusCode == http.StatusSwitchingProtocols:

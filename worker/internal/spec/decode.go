@@ -194,6 +194,9 @@ func (s *Spec) check() error {
 	if err := s.checkHosts(); err != nil {
 		return err
 	}
+	if err := s.checkLogins(); err != nil {
+		return err
+	}
 	return s.checkPaths()
 }
 

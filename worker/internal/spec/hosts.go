@@ -111,3 +111,19 @@ func repeated(names []string) (string, bool) {
 	}
 	return "", false
 }
+
+// checkLogins: a sign-in can stay outside where the box's HOME is its own, so
+// that it is not in it anyway.
+func (s *Spec) checkLogins() error {
+	switch {
+	case len(s.Broker.Logins) == 0:
+		return nil
+	case s.Net.Mode != "gated" || s.Kind == "browser" || s.Profile.Keys == "none":
+		return bad("field broker.logins: it takes a box of an engine with its gates and its keys")
+	case s.Home.Mode != "private":
+		return bad("field broker.logins: it takes home.mode private, for HOME of mode %s has the sign-in in it", s.Home.Mode)
+	case len(s.Broker.Logins) > 1 || s.Broker.Logins[0] != s.Engine:
+		return bad("field broker.logins: a box of engine %s can have %q only", s.Engine, s.Engine)
+	}
+	return nil
+}

@@ -64,3 +64,23 @@ func TestHosts(t *testing.T) {
 		}
 	}
 }
+
+func TestLogins(t *testing.T) {
+	for spec, good := range map[string]bool{
+		`"engine":"claude","broker":{"logins":["claude"]}`:                                      true,
+		`"engine":"codex","broker":{"logins":["codex"]}`:                                        true,
+		`"engine":"claude","broker":{"logins":[]}`:                                              true,
+		`"engine":"claude","broker":{"logins":["codex"]}`:                                       false,
+		`"engine":"claude","broker":{"logins":["claude","claude"]}`:                             false,
+		`"engine":"claude","broker":{"logins":"claude"}`:                                        false,
+		`"engine":"claude","home":{"mode":"server"},"broker":{"logins":["claude"]}`:             false,
+		`"engine":"claude","home":{"mode":"engine","path":"/h"},"broker":{"logins":["claude"]}`: false,
+		`"engine":"claude","net":{"mode":"none"},"broker":{"logins":["claude"]}`:                false,
+		`"engine":"claude","profile":{"keys":"none"},"broker":{"logins":["claude"]}`:            false,
+	} {
+		_, err := Decode([]byte(`{"argv":["x"],"cwd":"/w",` + spec + `}`))
+		if (err == nil) != good || err != nil && (reason.Of(err).Code != reason.BadSpec || !strings.Contains(err.Error(), "broker.logins")) {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}

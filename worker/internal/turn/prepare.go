@@ -243,7 +243,7 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 		Refs: t.Spec.Refs(), Limits: broker.Limits{
 			Concurrent: limits.Concurrent, PerMinute: limits.RequestsPerMin, Bytes: limits.Bytes, Tokens: limits.Tokens,
 		},
-		Alone: t.Plan.Alone(t.Spec.Engine), Given: t.Plan.Env, Dial: t.dialDeclared,
+		Alone: t.Plan.Alone(t.Spec.Engine), Given: t.Plan.Env, Dial: t.dialDeclared, Logins: t.Spec.Broker.Logins,
 	})
 	if err != nil {
 		return err
