@@ -181,10 +181,12 @@ func (e engine) settings(token string, turn Turn, to *Issued) error {
 			continue // newGrants refused it before
 		}
 		granted[p.name] = true
-		if k.Login != "" {
-			continue // the engine's launch row has the rest
+		if p.baseEnv == "" {
+			continue // the engine's launch row has all of it
 		}
-		to.Env[k.EnvName] = token
+		if k.Login == "" { // a sign-in has no variable
+			to.Env[k.EnvName] = token
+		}
 		to.Env[p.baseEnv] = grantURL(token, p.name)
 		if p.baseHasVersion {
 			to.Env[p.baseEnv] += p.version

@@ -61,7 +61,7 @@ func TestASignInIsSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := issued.Env["ANTHROPIC_AUTH_TOKEN"]
-	if !tokenForm(token) || strings.Join(issued.Grants, " ") != "anthropic" || !strings.Contains(strings.Join(issued.Argv, " "), "/anthropic") || issued.Env[""] != "" {
+	if !tokenForm(token) || strings.Join(issued.Grants, " ") != "anthropic" || !strings.Contains(strings.Join(issued.Argv, " "), "/anthropic") || issued.Env[""] != "" || !strings.HasSuffix(issued.Env["ANTHROPIC_BASE_URL"], token+"/anthropic") {
 		t.Fatalf("%+v", issued)
 	}
 	addr := s.serve("b1")
