@@ -40,7 +40,7 @@ type subscription struct {
 // newTokens makes the next pair; its halves are the canary of the sweep.
 func (s *subscription) newTokens() {
 	s.n++
-	s.refresh = fmt.Sprintf("%srefresh-%s%d", keyHalfA, keyHalfB, s.n)
+	s.refresh = fmt.Sprint(keyHalfA, keyHalfB, "-refresh-", s.n)
 	s.access = token(s.n, time.Now().Add(time.Hour))
 }
 
@@ -173,9 +173,25 @@ func TestASubscriptionStaysOutside(t *testing.T) {
 		}
 		t.Logf("%s: a turn with a revoked sign-in ended after %v", c.name, time.Since(began))
 	}
+	// A long-lived token in a variable that no base URL goes with: by its host.
+	bin := os.Getenv("BOTBOX_TEST_claude")
+	engineDir, _, _ := strings.Cut(bin, "/node_modules/")
+	before := len(claude.seen)
+	out := rig.Run(t, w.botbox([]string{"CLAUDE_CODE_OAUTH_TOKEN=" + claude.access}, "run", "--json", "--engine", "claude", "--broker-host", "CLAUDE_CODE_OAUTH_TOKEN=api.anthropic.com",
+		"--ro", engineDir, "--ro", w.public, "--home", "private", "--", "sh", "-c", "rm -rf ~/.claude/.credentials.json; exec "+bin+" -p hello --dangerously-skip-permissions"))
+	requests := claude.model.Requests()
+	if last := requests[len(requests)-1].Body; out.Code != 0 || !strings.Contains(out.Stdout, "The turn is complete.") || len(claude.seen) < before+2 ||
+		!strings.Contains(last, "swept") || strings.Contains(last, "found in") || !strings.Contains(out.Stderr, `"unbrokered":[]`) {
+		t.Errorf("by its host: %+v; %d requests, %s", out, len(claude.seen)-before, last)
+	}
+	for _, h := range claude.seen[before:] {
+		if strings.Contains(fmt.Sprint(h), "omb_") {
+			t.Errorf("by its host: %v", h)
+		}
+	}
 	// The control of the sweep: the same file, where its folder is let in.
 	rig.Write(t, filepath.Join(w.home, ".claude/.credentials.json"), `{"x":"`+keyHalfA+keyHalfB+`"}`)
-	out := rig.Run(t, w.botbox(nil, "run", "--engine", "claude", "--ro", w.public, "--", "sh", "-c", sweep))
+	out = rig.Run(t, w.botbox(nil, "run", "--engine", "claude", "--ro", w.public, "--", "sh", "-c", sweep))
 	if !strings.Contains(out.Stdout, "found in") {
 		t.Errorf("control: %+v", out)
 	}

@@ -112,6 +112,46 @@ func TestUndeclaredNamesAndStrangers(t *testing.T) {
 	}
 }
 
+// The certificate fits every declared host, so the name inside must be the one
+// that the CONNECT named. A client that names none is one with an old library.
+func TestTheNameInsideIsTheConnects(t *testing.T) {
+	id, port, handed := start(t)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(id.Root)
+	for name, want := range map[string]bool{host: true, strings.ToUpper(host): true, "": true, "other.example": false, "stranger.example": false} {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true})
+		err = inner.Handshake()
+		if err == nil { // TLS 1.3 tells a client of a refusal after its own part
+			io.WriteString(inner, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+			_, err = io.ReadAll(inner)
+		}
+		if (err == nil) != want {
+			t.Errorf("%q: %v", name, err)
+		}
+		c.Close()
+		if n := <-handed; (n[0] > 0) != want {
+			t.Errorf("%q: %v bytes were handed over", name, n)
+		}
+	}
+}
+
+func TestDeclares(t *testing.T) {
+	id, err := NewIdentity([]string{host}, time.Now(), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listen(id)
+	for name, want := range map[string]bool{host: true, "other.example": false, "x." + host: false, "": false} {
+		if l.Declares(name) != want || (*Listener)(nil).Declares(name) {
+			t.Errorf("%q", name)
+		}
+	}
+}
+
 // The root is marked as good for the declared hosts only, so that a client
 // which trusts it does not trust it for the rest of the world.
 func TestRootIsConstrained(t *testing.T) {
