@@ -10,6 +10,7 @@ import (
 
 	"github.com/openmausbot/botbox/shared/hostport"
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
 
 // taker is an interceptor that says back what it gets, and where.
@@ -42,7 +43,7 @@ func pattern(t *testing.T, s string) hostport.Pattern {
 }
 
 func TestDeclaredHostsAreHandedOver(t *testing.T) {
-	o := newOrigin(t)
+	o := gatetest.NewOrigin(t, gatetest.Echo)
 	for name, c := range map[string]struct {
 		request string
 		change  func(*Options)
@@ -68,7 +69,7 @@ func TestDeclaredHostsAreHandedOver(t *testing.T) {
 				c.change(o)
 			}
 		})
-		conn := dial(t, address)
+		conn := gatetest.Dial(t, address)
 		io.WriteString(conn, c.request)
 		conn.CloseWrite()
 		got, _ := io.ReadAll(bufio.NewReader(conn))
@@ -92,11 +93,11 @@ func TestDeclaredHostsAreHandedOver(t *testing.T) {
 func TestAHandedConnectionsBytes(t *testing.T) {
 	spent := make(chan struct{})
 	k := &taker{}
-	address, _, _ := start(t, newOrigin(t), func(o *Options) {
+	address, _, _ := start(t, gatetest.NewOrigin(t, gatetest.Echo), func(o *Options) {
 		o.Intercept = k
 		o.Dialer.Budget = gate.NewBudget(100, func() { close(spent) })
 	})
-	conn := dial(t, address)
+	conn := gatetest.Dial(t, address)
 	io.WriteString(conn, "CONNECT vendor.example:443 HTTP/1.1\r\n\r\n")
 	go func() {
 		for range 100 {
@@ -117,12 +118,11 @@ func TestAHandedConnectionsBytes(t *testing.T) {
 
 // The gate's end ends a handed connection.
 func TestCloseEndsAHandedConnection(t *testing.T) {
-	address, g, _ := start(t, newOrigin(t), func(o *Options) { o.Intercept = &taker{} })
-	conn := dial(t, address)
+	address, g, _ := start(t, gatetest.NewOrigin(t, gatetest.Echo), func(o *Options) { o.Intercept = &taker{} })
+	conn := gatetest.Dial(t, address)
 	io.WriteString(conn, "CONNECT vendor.example:443 HTTP/1.1\r\n\r\nx")
 	br := bufio.NewReader(conn)
-	head(br)
-	expect(t, br, "taken: x")
+	gatetest.Expect(t, br, "HTTP/1.1 200 Connection established\r\n\r\ntaken: x")
 	done := make(chan struct{})
 	go func() { g.Close(); close(done) }()
 	select {
