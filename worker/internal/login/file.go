@@ -131,6 +131,7 @@ type draft struct {
 	name string
 }
 
+// room is what an answer can add to the file.
 const room = 32 << 10
 
 func (f *folder) draft() (*draft, error) {
@@ -140,7 +141,11 @@ func (f *folder) draft() (*draft, error) {
 		return nil, err
 	}
 	d := &draft{f, file, name}
-	if _, err := file.Write(make([]byte, room)); err == nil {
+	size := int64(room)
+	if info, err := f.Lstat(f.name); err == nil {
+		size += min(info.Size(), maxFile)
+	}
+	if _, err = file.Write(make([]byte, size)); err == nil {
 		err = file.Sync()
 	}
 	if err != nil {

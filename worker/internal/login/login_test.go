@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -324,6 +325,38 @@ func TestTheFileCannotBeWritten(t *testing.T) {
 	}
 }
 
+// No room for the draft: the issuer is not asked, and the token that is good yet
+// is used.
+func TestADiskThatIsFull(t *testing.T) {
+	i := newIssuer(t, "refresh-0")
+	l, path := signedIn(t, "claude", claudeFile("access-0", "refresh-0", time.Now()), i)
+	before := read(t, path)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	small := syscall.Rlimit{Cur: 1024, Max: limit.Max} // Go ignores SIGXFSZ: a write then fails
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.Access(context.Background())
+	l.now = func() time.Time { return time.Now().Add(-time.Minute) }
+	a, early := l.Access(context.Background())
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, ErrUnsaved) || i.asked() != 0 || early != nil || a.Token.Reveal() != "access-0" || read(t, path) != before {
+		t.Errorf("%v, %v %v, %d questions", err, a.Token.Reveal(), early, i.asked())
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*botbox*")); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	l.now = time.Now
+	if got := access(t, l); got != "access-1" {
+		t.Errorf("with room: %s", got)
+	}
+}
+
 // A process that was killed between the draft and the file left a sign-in that
 // is the only one that works.
 func TestAKilledRenewal(t *testing.T) {
@@ -342,6 +375,22 @@ func TestAKilledRenewal(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*botbox*")); len(left) != 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// Two writes in one step of the file system's clock, of the same length.
+func TestTwoWritesInOneTick(t *testing.T) {
+	i := newIssuer(t, "refresh-0")
+	l, path := signedIn(t, "claude", claudeFile("access-0", "refresh-0", time.Now().Add(time.Hour)), i)
+	access(t, l)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, claudeFile("access-9", "refresh-9", time.Now().Add(time.Hour)))
+	os.Chtimes(path, info.ModTime(), info.ModTime())
+	if got := access(t, l); got != "access-9" {
+		t.Errorf("%s", got)
 	}
 }
 

@@ -327,7 +327,7 @@ func (t *Turn) describe(a Answer) Answer {
 		a.Warnings = append(a.Warnings, LearnWarning)
 	}
 	for _, name := range a.Unbrokered {
-		a.Warnings = append(a.Warnings, name+" stays raw in the box: the broker cannot stand for it")
+		a.Warnings = append(a.Warnings, name+" stays raw in the box: the broker cannot stand for it, unless broker.hosts (--broker-host "+name+"=HOST) says where it goes")
 	}
 	for _, host := range a.Intercepted {
 		a.Warnings = append(a.Warnings, "the TLS to "+host+" ends at the broker, which puts the key in: broker.hosts declares it")

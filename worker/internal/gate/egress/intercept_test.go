@@ -17,7 +17,6 @@ import (
 type taker struct {
 	mu    sync.Mutex
 	hosts []string
-	fail  bool
 }
 
 func (k *taker) Declares(host string) bool { return host == "vendor.example" }

@@ -1,6 +1,7 @@
 package intercept
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -66,7 +67,7 @@ func client(root []byte, port string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{RootCAs: pool},
-		Dial:              func(string, string) (net.Conn, error) { return net.Dial("tcp", "127.0.0.1:"+port) },
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", "127.0.0.1:"+port) },
 	}}
 }
 
