@@ -193,14 +193,17 @@ sys.stdout.write(urllib.request.urlopen(r).read().decode())' $1`,
 		t.Errorf("no decision says so: %+v", logs)
 	}
 
-	// By flags, and with roots of the caller's own: overruled, and said.
-	out = rig.Run(t, w.botbox([]string{"XAI_API_KEY=" + vendorKey, "SSL_CERT_FILE=" + root}, "run", "--ro", w.public, "--broker-host", "XAI_API_KEY="+vendorName, "--", "sh", "-c",
-		`curl -sS -H "Authorization: Bearer $XAI_API_KEY" `+url+`/v1`))
-	if out.Stdout != "hello from "+vendorName+"\n" || !strings.Contains(out.Stderr, "SSL_CERT_FILE is overruled") || !strings.Contains(out.Stderr, "the TLS to "+vendorName+" ends at the broker") {
-		t.Errorf("by flags: %+v", out)
-	}
-	if seen := vendor.take(); len(seen) != 1 || strings.Count(seen[0], vendorKey) != 1 {
-		t.Errorf("by flags: the vendor saw %v", seen)
+	// By flags, with a worker and without, and with roots of the caller's own:
+	// overruled, and said.
+	for _, way := range [][]string{{"run"}, {"run", "--standalone"}} {
+		out = rig.Run(t, w.botbox([]string{"XAI_API_KEY=" + vendorKey, "SSL_CERT_FILE=" + root}, with(way, "--ro", w.public, "--broker-host", "XAI_API_KEY="+vendorName, "--", "sh", "-c",
+			`curl -sS -H "Authorization: Bearer $XAI_API_KEY" `+url+`/v1`)...))
+		if out.Stdout != "hello from "+vendorName+"\n" || !strings.Contains(out.Stderr, "SSL_CERT_FILE is overruled") || !strings.Contains(out.Stderr, "the TLS to "+vendorName+" ends at the broker") {
+			t.Errorf("%v, by flags: %+v", way, out)
+		}
+		if seen := vendor.take(); len(seen) != 1 || strings.Count(seen[0], vendorKey) != 1 {
+			t.Errorf("%v, by flags: the vendor saw %v", way, seen)
+		}
 	}
 	for _, wrong := range []string{"XAI_API_KEY=*.example.com", "ABSENT_KEY=a.example.com", "PATH=a.example.com", "XAI_API_KEY", "XAI_API_KEY="} {
 		if out := rig.Run(t, w.botbox([]string{"XAI_API_KEY=" + vendorKey}, "run", "--broker-host", wrong, "--", "echo", "ran")); out.Code != 100 || out.Stdout != "" {
