@@ -160,7 +160,7 @@ func newWeb(t *testing.T) *web {
 	repos := filepath.Join(w.public, "repos")
 	w.publish(repos)
 	var err error
-	if w.net, err = internet.New(repos); err != nil {
+	if w.net, err = internet.New(repos, vendorHosts...); err != nil {
 		t.Fatal(err)
 	}
 	rig.Write(t, filepath.Join(w.public, "root.pem"), string(w.net.Root))

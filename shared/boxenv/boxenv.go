@@ -53,6 +53,25 @@ func Decide(name, engine string, extra []string) (Verdict, string) {
 	return Unlisted, "no row of the table lets it in"
 }
 
+// Declarable tells whether a spec may declare a name to be a key's, whose value
+// then stays outside, and why not. A workspace credential that is some engine's
+// own key may be one; no other refusal is lifted.
+func Declarable(name string) (why string, ok bool) {
+	if !wellFormed(name) {
+		return "not a name of a variable", false
+	}
+	refusal := ""
+	for _, row := range table {
+		if row.Engine != "" && row.Verdict == Credential && row.fits(name, row.Engine) {
+			return row.Reason, true
+		}
+		if refusal == "" && row.Engine == "" && row.Verdict != Credential && row.fits(name, "") {
+			refusal = row.Reason
+		}
+	}
+	return refusal, refusal == ""
+}
+
 // Names sorts the names of an environment by what happens to them.
 type Names struct {
 	Pass       []string

@@ -158,6 +158,7 @@ var revealTable = []Revealer{
 	{"worker/internal/spec/decode.go", "refuses an environment value with a NUL in it, which would end it early"},
 	{"worker/internal/spec/spec.go", "a client of the worker writes its values into the spec that it sends"},
 	{"worker/internal/turn/prepare.go", "the values that were asked for with --env are for the engine itself"},
+	{"worker/internal/login/document.go", "compares a sign-in's tokens, and sends the refresh token to its issuer"},
 	{"worker/internal/broker/grant.go", "puts the provider's key into the request that leaves"},
 }
 

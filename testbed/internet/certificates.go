@@ -13,8 +13,8 @@ import (
 )
 
 // certificates makes a root that nobody else trusts, and a server's
-// certificate for every host of Domain.
-func certificates() (root []byte, server tls.Certificate, err error) {
+// certificate for every host of Domain, and for more.
+func certificates(more []string) (root []byte, server tls.Certificate, err error) {
 	authority := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test root"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
@@ -32,7 +32,7 @@ func certificates() (root []byte, server tls.Certificate, err error) {
 		return nil, server, err
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: Domain}, DNSNames: []string{"*." + Domain},
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: Domain}, DNSNames: append([]string{"*." + Domain}, more...),
 		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

@@ -26,8 +26,10 @@ type Internet struct {
 	hits   atomic.Int64
 }
 
-// New makes one whose git repositories are in a folder.
-func New(repos string) (*Internet, error) {
+// New makes one whose git repositories are in a folder. More hosts than those
+// of Domain have its certificate, and whatever handler they are given; they are
+// found by the test's own /etc/hosts only.
+func New(repos string, more ...string) (*Internet, error) {
 	in := &Internet{repos: repos, hosts: map[string]http.Handler{
 		"www": http.HandlerFunc(hello), "npm": npm(), "pypi": pypi(), "goproxy": goproxy(), "crates": crates(), "deb": debian(),
 	}}
@@ -42,7 +44,7 @@ func New(repos string) (*Internet, error) {
 			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
 	}
 	in.server.Handler = in
-	in.Root, in.tls, err = certificates()
+	in.Root, in.tls, err = certificates(more)
 	return in, err
 }
 

@@ -158,6 +158,9 @@ func printReport(w io.Writer, r report.Report) {
 	for _, name := range r.Broker.Unbrokered {
 		fmt.Fprintf(w, "raw key  %s\n", name)
 	}
+	for _, host := range r.Broker.Intercepted {
+		fmt.Fprintf(w, "opened   the TLS to %s, for a box that declares it\n", host)
+	}
 	for _, s := range r.Steps {
 		fmt.Fprintf(w, "step     %-10s %s: %s\n", s.State, s.Name, s.Evidence)
 	}

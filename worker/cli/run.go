@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,8 @@ type runFlags struct {
 	rw, ro     words
 	env        words
 	allow      words
+	hosts      words
+	logins     bool
 	tty        string
 	tmpSize    string
 	memory     string
@@ -56,6 +59,8 @@ func (f *runFlags) define(set *flag.FlagSet) {
 	chooseVar(set, &s.Home.Mode, "home", "private", []string{"private", "server"}, "the `KIND`: private (empty, with the engine's own sign-in) or server (your HOME)")
 	chooseVar(set, &s.Net.Mode, "net", "gated", []string{"gated", "none"}, "the `NETWORK`: gated (through the two gates) or none")
 	set.Var(&f.allow, "allow-host", "let the egress gate reach `PATTERN[:PORT]`, and nothing else; can be given again")
+	set.Var(&f.hosts, "broker-host", "keep the key in variable NAME outside, and put it into requests to HOST: `NAME=HOST`; the broker ends the TLS to that host; can be given again")
+	set.BoolVar(&f.logins, "broker-login", false, "keep the engine's own sign-in (Claude Code's, Codex's) outside: the broker renews it and puts it into requests")
 	set.BoolVar(&s.Net.Egress.Learn, "learn", false, "hold no list of hosts or ports, and tell at the end which --allow-host would have sufficed; implies --standalone")
 	set.IntVar(&s.Limits.Pids, "pids", 0, "how many processes and threads (`N`) the box may have (default 4096)")
 	set.StringVar(&f.tmpSize, "tmp-size", "", "the `SIZE` of /tmp, such as 512M (default 1G)")
@@ -207,7 +212,28 @@ func (f *runFlags) fromFlags(command []string) (spec.Spec, error) {
 		s.Net.Egress.Allow = &allow
 	}
 	s.Env, s.EnvExtraNames = environment(os.Environ(), f.env)
-	return s, nil
+	if f.logins {
+		s.Broker.Logins = []string{s.Engine}
+	}
+	s.Broker.Hosts, err = declaredHosts(f.hosts)
+	return s, err
+}
+
+// declaredHosts reads NAME=HOST words; one variable can have several hosts.
+func declaredHosts(given words) ([]spec.Hosts, error) {
+	var all []spec.Hosts
+	for _, word := range given {
+		name, host, ok := strings.Cut(word, "=")
+		if !ok || name == "" || host == "" {
+			return nil, reason.New(reason.Usage, "--broker-host takes NAME=HOST")
+		}
+		i := slices.IndexFunc(all, func(h spec.Hosts) bool { return h.Env == name })
+		if i < 0 {
+			all, i = append(all, spec.Hosts{Env: name}), len(all)
+		}
+		all[i].Hosts = append(all[i].Hosts, host)
+	}
+	return all, nil
 }
 
 // environment passes all of this process's variables on: the worker decides,

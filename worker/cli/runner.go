@@ -7,12 +7,21 @@ import (
 
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/login"
 	"github.com/openmausbot/botbox/worker/internal/turn"
 )
 
 // newRunner puts together what boxes have in common, for the worker and for a
 // box that stands alone.
 func (c *call) newRunner(entry box.Program, a account, options broker.Options, log *slog.Logger) (*turn.Runner, error) {
+	logins := login.NewStore(a.home)
+	options.Login = func(name string) (broker.Login, error) {
+		l, err := logins.Open(name)
+		if err != nil {
+			return nil, err // and no nil pointer in an interface
+		}
+		return l, nil
+	}
 	brk, err := broker.New(options)
 	if err != nil {
 		return nil, err
@@ -36,6 +45,7 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		Egress:  egress,
 		Harness: "tcp:127.0.0.1:" + strconv.Itoa(harness),
 		Secrets: secrets,
+		Roots:   os.Getenv("SSL_CERT_FILE"),
 		Log:     log,
 	}, nil
 }

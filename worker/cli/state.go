@@ -67,7 +67,7 @@ func (s *state) report() report.Report {
 	r = r.WithChecks(s.checks, time.Now())
 	counters := s.w.store.Counters()
 	r.Boxed, r.Refused = int64(counters["boxed"]), int64(counters["refused"])
-	r.Broker.Unbrokered = s.w.runner.Unbrokered()
+	r.Broker.Unbrokered, r.Broker.Intercepted = s.w.runner.Unbrokered(), s.w.runner.Intercepted()
 	r.Broker.Count(counters)
 	r.Broker.Audit.Seq, r.Broker.Audit.Head = s.w.audit.Head()
 	r.Landlock, r.Limits = box.Landlock(), s.w.runner.CanHold()

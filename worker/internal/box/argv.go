@@ -15,6 +15,7 @@ import (
 type Handles struct {
 	Mounts  map[string]int // destination of a Bind or ROBind → its source
 	Files   map[string]int // path of one of the plan's files → its content
+	Data    []int          // the content of each of the plan's data
 	Seccomp int            // the filter
 	Status  int            // where bubblewrap writes its JSON
 	Socket  int            // boxentry's end of the entry socket
@@ -43,6 +44,9 @@ func Options(p *Plan, h Handles) []string {
 	}
 	for _, path := range slices.Sorted(maps.Keys(p.Files)) {
 		args = append(args, "--perms", "0600", "--file", strconv.Itoa(h.Files[path]), path)
+	}
+	for i, d := range p.Data {
+		args = append(args, "--perms", "0444", "--ro-bind-data", strconv.Itoa(h.Data[i]), d.Dest)
 	}
 	args = append(args, "--chdir", p.Cwd, "--clearenv")
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {

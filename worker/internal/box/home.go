@@ -35,6 +35,9 @@ func (p *Plan) addHome(s spec.Spec, m Machine) {
 		if s.Profile.Keys == "none" {
 			return // a sign-in is a key too
 		}
+		if len(s.Broker.Logins) > 0 {
+			return // the broker has it, outside
+		}
 		for _, dir := range loginFolders[s.Engine] {
 			if slices.Contains(m.Logins, dir) {
 				dest := filepath.Join(m.Home, dir)

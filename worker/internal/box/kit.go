@@ -98,6 +98,13 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 		}
 		h.Files[path] = k.pass(content)
 	}
+	for _, d := range p.Data {
+		content, err := Sealed("data", d.Content)
+		if err != nil {
+			return err
+		}
+		h.Data = append(h.Data, k.pass(content))
+	}
 	filter, err := seccompFile(p.Seccomp)
 	if err != nil {
 		return err

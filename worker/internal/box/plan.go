@@ -105,6 +105,16 @@ type Plan struct {
 	// Files are written into folders that are the box's own, before it starts:
 	// path → content. See AddFile.
 	Files map[string]string
+	// Data are files that we make and that the box can only read. Each stands in
+	// a folder of the box's own.
+	Data []Data
+}
+
+// Data is one of them.
+type Data struct {
+	Dest    string
+	Content []byte
+	Reason  string
 }
 
 // Namespace is one kernel namespace that a box does not share.

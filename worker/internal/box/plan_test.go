@@ -48,7 +48,7 @@ func TestOptionsGolden(t *testing.T) {
 	project.Cwd = "/data/project"
 	none := claude("private")
 	none.Net.Mode, none.TTY, none.Cwd = "none", true, ""
-	for name, s := range map[string]spec.Spec{"private": claude("private"), "server": cloud, "engine": engine, "no-network": none, "repository": project} {
+	for name, s := range map[string]spec.Spec{"private": claude("private"), "server": cloud, "engine": engine, "no-network": none, "repository": project, "declared": claude("private")} {
 		m := debian()
 		if s.Cwd == project.Cwd {
 			m.Repos = []Repo{{Guard: []string{"/data/project/.git/hooks", "/data/project/.git/config"}}}
@@ -58,6 +58,9 @@ func TestOptionsGolden(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		p.Env = map[string]string{"HOME": p.Home, "BOTBOX": "1"}
+		if name == "declared" {
+			p.Data = []Data{{Dest: "/run/botbox/roots.pem", Content: []byte("roots")}}
+		}
 		compare(t, name, render(p))
 	}
 }
@@ -71,6 +74,10 @@ func render(p *Plan) string {
 			h.Mounts[m.Dest] = next
 			next++
 		}
+	}
+	for range p.Data {
+		h.Data = append(h.Data, next)
+		next++
 	}
 	h.Seccomp, h.Socket, h.Status, h.Options = next, next+1, next+2, next+3
 	var b strings.Builder

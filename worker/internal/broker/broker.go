@@ -37,6 +37,8 @@ type Options struct {
 	Log       func(Event)       // may be nil; called once for each request, must not block
 	Now       func() time.Time  // nil = time.Now
 	Transport http.RoundTripper // nil = one of its own for each grant, as it should be
+
+	Login func(name string) (Login, error) // opens a sign-in; nil where there is none
 }
 
 // Broker holds the tokens of all boxes. Its methods may be called at the same
@@ -47,6 +49,7 @@ type Broker struct {
 	log       func(Event)
 	now       func() time.Time
 	transport http.RoundTripper
+	login     func(name string) (Login, error)
 	sealer    *sealer
 	rotating  sync.Mutex
 	rotations atomic.Uint64
@@ -76,7 +79,7 @@ func New(o Options) (*Broker, error) {
 		o.Log = func(Event) {}
 	}
 	return &Broker{
-		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport,
+		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport, login: o.Login,
 		sealer:  sealer,
 		tokens:  map[digest]*token{},
 		servers: map[*http.Server]bool{},
@@ -95,6 +98,8 @@ type Turn struct {
 	Refs                   map[string]string // names of the secrets that Keys came from, by variable: Rotate reads them again
 	Limits                 Limits            // of each grant
 	TTL                    time.Duration
+	Logins                 []string // names of sign-ins that stay outside: the engine's own
+	Dial                   Dial     // to the declared hosts, of which HostKeys made Keys
 	// Alone: no sign-in and no settings of the engine's own are in the box.
 	Alone bool
 	// Given is what the driver passed under the names that an engine's
@@ -112,6 +117,8 @@ type Issued struct {
 	Addresses  map[string]string // of the loopback servers in the box, by name
 	Expires    time.Time         // zero when there was nothing to grant
 	Unbrokered []string
+
+	Intercepted []string // declared hosts, sorted
 }
 
 // Issue makes a token for the turn, good for the grants of its keys and for its
@@ -130,6 +137,13 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 		return issued, reason.New(reason.Internal, "a token was asked for without a box")
 	case turn.TTL < 0 || turn.TTL > MaxTTL:
 		return issued, reason.New(reason.BadSpec, "a token lives at most %v", MaxTTL)
+	}
+	signedIn, err := loginKeys(turn)
+	if err != nil {
+		return issued, err
+	}
+	turn.Keys = append(slices.Clone(turn.Keys), signedIn...)
+	switch {
 	case len(turn.Keys)+len(turn.Loopbacks) == 0:
 		return issued, e.settings("", turn, &issued)
 	case turn.TTL == 0:
@@ -146,11 +160,15 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 	if err := b.keep(record); err != nil {
 		return issued, err
 	}
-	if err := b.add(record); err != nil {
+	if err := b.add(record, turn.Dial); err != nil {
 		b.unkeep(record.Digest)
 		return issued, err
 	}
 	for _, k := range turn.Keys {
+		if host := k.declaredHost(); host != "" {
+			issued.Intercepted = append(issued.Intercepted, host)
+			continue
+		}
 		issued.Grants = append(issued.Grants, k.Provider)
 	}
 	for _, l := range turn.Loopbacks {
@@ -158,6 +176,7 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 		issued.Addresses[l.Name] = grantURL(text, l.Name)
 		issued.Env[LoopbackEnv(l.Name)] = issued.Addresses[l.Name]
 	}
+	slices.Sort(issued.Intercepted)
 	slices.Sort(issued.Grants)
 	issued.Grants = slices.Compact(issued.Grants)
 	issued.Expires = record.Expires
@@ -172,7 +191,7 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 func (b *Broker) Adopt(records []Record) int {
 	adopted := 0
 	for _, r := range records {
-		if err := b.add(r); err != nil {
+		if err := b.add(r, nil); err != nil {
 			b.unkeep(r.Digest)
 			continue
 		}
@@ -181,12 +200,12 @@ func (b *Broker) Adopt(records []Record) int {
 	return adopted
 }
 
-func (b *Broker) add(r Record) error {
+func (b *Broker) add(r Record, dial Dial) error {
 	left := r.Expires.Sub(b.now())
 	if left <= 0 || left > MaxTTL {
 		return reason.New(reason.BadSpec, "the token's time is over, or was never right")
 	}
-	grants, err := newGrants(r, b.transport)
+	grants, err := newGrants(r, around{b.transport, dial, b.login})
 	if err != nil {
 		return err
 	}

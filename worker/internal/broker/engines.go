@@ -85,6 +85,16 @@ var launches = []launch{
 			"openai_base_url serves a caller that asks for the built-in provider",
 	},
 	{
+		engine: "codex", provider: "chatgpt",
+		env: []string{"BOTBOX_CHATGPT_TOKEN={token}"},
+		config: []string{
+			`model_provider="botbox"`,
+			`model_providers.botbox={name="OpenAI",base_url="{grant}",env_key="BOTBOX_CHATGPT_TOKEN",wire_api="responses"}`,
+		},
+		why: "a subscription's sign-in that stays outside: the backend of ChatGPT has no version in its paths; the variable is no SDK's, " +
+			"for none of them speaks to that backend",
+	},
+	{
 		engine: "gemini",
 		quiet:  []string{"OTEL_SDK_DISABLED=true"},
 		config: []string{"privacy.usageStatisticsEnabled=false", "general.enableAutoUpdate=false", "general.enableAutoUpdateNotification=false"},
@@ -162,12 +172,21 @@ func engineNamed(name string) (engine, bool) {
 func (e engine) settings(token string, turn Turn, to *Issued) error {
 	granted := map[string]bool{"": true}
 	for _, k := range turn.Keys {
+		if k.declaredHost() != "" {
+			to.Env[k.EnvName] = token
+			continue
+		}
 		p, ok := providerNamed(k.Provider)
 		if !ok {
 			continue // newGrants refused it before
 		}
 		granted[p.name] = true
-		to.Env[k.EnvName] = token
+		if p.baseEnv == "" {
+			continue // the engine's launch row has all of it
+		}
+		if k.Login == "" { // a sign-in has no variable
+			to.Env[k.EnvName] = token
+		}
 		to.Env[p.baseEnv] = grantURL(token, p.name)
 		if p.baseHasVersion {
 			to.Env[p.baseEnv] += p.version

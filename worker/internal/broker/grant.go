@@ -20,7 +20,9 @@ type Key struct {
 	Provider string // a row of the table: "anthropic", "openai", "gemini"
 	EnvName  string // the variable it came in; it decides the header it goes out in
 	Secret   secret.Text
-	Upstream string // absolute http or https URL of the provider's API
+	Upstream string   // absolute http or https URL of the provider's API
+	Login    string   // the sign-in that the key comes from; then there is no Secret
+	Paths    []string // of a declared host: which are open; see HostKeys
 }
 
 // Take removes from env every key that the broker can stand for in a box of
@@ -51,7 +53,7 @@ func Take(env map[string]secret.Text, engine string) (keys []Key, raw []string, 
 			case !sendable(env[v.env]):
 				return nil, nil, reason.New(reason.BadSpec, "%s holds a line break, a blank or another byte that no key has", v.env)
 			default:
-				keys = append(keys, Key{p.name, v.env, env[v.env], upstream})
+				keys = append(keys, Key{Provider: p.name, EnvName: v.env, Secret: env[v.env], Upstream: upstream})
 			}
 			taken = append(taken, v.env)
 		}
@@ -109,7 +111,11 @@ type grant struct {
 	keyVar    keyVar
 	key       atomic.Pointer[liveKey]
 	base      *url.URL
-	echoes    bool // the upstream is not the vendor itself: it may send back what it got
+	host      string   // of a declared one; empty for a provider's grant
+	paths     []string // of a declared host; none = every path
+	login     Login    // where the key comes from; nil for one that was given
+	row       loginRow // of the login
+	echoes    bool     // the upstream is not the vendor itself: it may send back what it got
 	meter     *meter
 	transport http.RoundTripper
 }
@@ -120,6 +126,7 @@ type liveKey struct {
 	secret   secret.Text
 	former   []secret.Text // what this grant carried before: an upstream may remember them
 	redactor *redactor
+	account  string // of a sign-in
 }
 
 // formerKeys is how many rotated keys are still looked for in responses.
@@ -133,8 +140,11 @@ func newLiveKey(s secret.Text, former []secret.Text) *liveKey {
 	for _, f := range former {
 		all = append(all, f.Reveal())
 	}
-	return &liveKey{s, former, newRedactor(all...)}
+	return &liveKey{secret: s, former: former, redactor: newRedactor(all...)}
 }
+
+// inPlaceOf gives the key that goes out in the place of a token.
+func (k *liveKey) inPlaceOf(string) string { return k.secret.Reveal() }
 
 // exchangeKey makes new requests carry another key, and tells whether it is
 // another one.
@@ -150,7 +160,8 @@ func (g *grant) exchangeKey(s secret.Text) bool {
 // inspects tells whether the broker has to read the bodies of responses.
 func (g *grant) inspects() bool { return g.echoes || g.meter.limits.Tokens > 0 }
 
-func newGrant(k Key, limits Limits, transport http.RoundTripper) (*grant, error) {
+func newGrant(k Key, limits Limits, around around) (*grant, error) {
+	transport := around.transport
 	p, ok := providerNamed(k.Provider)
 	if !ok {
 		return nil, reason.New(reason.BadSpec, "the broker has no provider %q", k.Provider)
@@ -193,6 +204,9 @@ func (g *grant) inject(h http.Header, k *liveKey) {
 	if k.secret.Empty() {
 		return
 	}
+	if g.login != nil {
+		g.row.sign(h, k.account)
+	}
 	if g.provider.anthropicToo && h["Anthropic-Version"] != nil {
 		h["X-Api-Key"] = []string{k.secret.Reveal()}
 		return
@@ -223,12 +237,25 @@ type token struct {
 	timer                  *time.Timer
 }
 
+// around is what grants are made with.
+type around struct {
+	transport http.RoundTripper // nil = one of its own for each grant
+	dial      Dial              // to declared hosts
+	login     func(name string) (Login, error)
+}
+
 // newGrants makes one grant for each provider and for each loopback server. Of several keys for the same
 // provider the most preferred one is sent; the others only leave the box.
-func newGrants(r Record, transport http.RoundTripper) (map[string]*grant, error) {
+func newGrants(r Record, around around) (map[string]*grant, error) {
 	grants, rank := map[string]*grant{}, map[string]int{}
 	for _, k := range r.Keys {
-		g, err := newGrant(k, r.Limits, transport)
+		make := newGrant
+		if k.declaredHost() != "" {
+			make = newHostGrant
+		} else if k.Login != "" {
+			make = newLoginGrant
+		}
+		g, err := make(k, r.Limits, around)
 		if err != nil {
 			return nil, err
 		}
@@ -238,7 +265,7 @@ func newGrants(r Record, transport http.RoundTripper) (map[string]*grant, error)
 		}
 		grants[k.Provider], rank[k.Provider] = g, n
 	}
-	return grants, addLoopbacks(grants, r, transport)
+	return grants, addLoopbacks(grants, r, around.transport)
 }
 
 // Record is a living token as the store keeps it: all that a new worker needs
@@ -264,12 +291,16 @@ type plainRecord struct {
 	Loopbacks              []Loopback `json:",omitempty"`
 }
 
-type plainKey struct{ Provider, EnvName, Secret, Upstream string }
+type plainKey struct {
+	Provider, EnvName, Secret, Upstream string
+	Login                               string
+	Paths                               []string
+}
 
 func (r Record) encode() ([]byte, error) {
 	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits, r.Loopbacks}
 	for _, k := range r.Keys {
-		plain.Keys = append(plain.Keys, plainKey{k.Provider, k.EnvName, k.Secret.Reveal(), k.Upstream})
+		plain.Keys = append(plain.Keys, plainKey{k.Provider, k.EnvName, k.Secret.Reveal(), k.Upstream, k.Login, k.Paths})
 	}
 	return json.Marshal(plain)
 }
@@ -285,7 +316,7 @@ func decodeRecord(data []byte) (Record, error) {
 	}
 	copy(r.Digest[:], plain.Digest)
 	for _, k := range plain.Keys {
-		r.Keys = append(r.Keys, Key{k.Provider, k.EnvName, secret.New(k.Secret), k.Upstream})
+		r.Keys = append(r.Keys, Key{k.Provider, k.EnvName, secret.New(k.Secret), k.Upstream, k.Login, k.Paths})
 	}
 	return r, nil
 }

@@ -86,7 +86,8 @@ func TestTakeNamesTheVariableNotItsValue(t *testing.T) {
 
 func TestEveryProviderRowIsWhole(t *testing.T) {
 	for _, p := range providers {
-		if p.why == "" || p.shape == plainShape || len(p.keys) == 0 {
+		signIn := slices.ContainsFunc(logins, func(l loginRow) bool { return l.provider == p.name })
+		if p.why == "" || p.shape == plainShape || len(p.keys) == 0 && !signIn || (p.baseEnv == "") != (len(p.keys) == 0) {
 			t.Errorf("%s: the row is not whole", p.name)
 		}
 		if _, problem := parseUpstream(p.base); problem != "" {
@@ -129,7 +130,9 @@ func TestIssueRefuses(t *testing.T) {
 		"box":      func(u *Turn) { u.Box = "" },
 		"long":     func(u *Turn) { u.TTL = MaxTTL + 1 },
 		"negative": func(u *Turn) { u.TTL = -1 },
-		"provider": func(u *Turn) { u.Keys = []Key{{"acme", "ACME_API_KEY", secret.New("k"), "https://up.example"}} },
+		"provider": func(u *Turn) {
+			u.Keys = []Key{{Provider: "acme", EnvName: "ACME_API_KEY", Secret: secret.New("k"), Upstream: "https://up.example"}}
+		},
 		"variable": func(u *Turn) { u.Keys[0].EnvName = "OPENAI_API_KEY" },
 		"empty":    func(u *Turn) { u.Keys[0].Secret = secret.Text{} },
 		"upstream": func(u *Turn) { u.Keys[0].Upstream = "file:///etc/passwd" },
@@ -210,9 +213,9 @@ func TestPreferredKeyIsSent(t *testing.T) {
 	} {
 		var keys []Key
 		for _, name := range c.env {
-			keys = append(keys, Key{"anthropic", name, secret.New("v-" + name), "https://up.example"})
+			keys = append(keys, Key{Provider: "anthropic", EnvName: name, Secret: secret.New("v-" + name), Upstream: "https://up.example"})
 		}
-		grants, err := newGrants(Record{Keys: keys}, nil)
+		grants, err := newGrants(Record{Keys: keys}, around{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,8 @@ const (
 	whyHop        = "belongs to one connection"
 	whyOrigin     = "tells the upstream about an address or a page that is none of its business"
 	whyRewrite    = "asks the upstream to serve another path than the one we checked"
+	whyFraming    = "framing is made anew"
+	whyOurs       = "marks the broker's own answers"
 )
 
 var requestDrops = newHeaderSet([]headerRule{
@@ -42,6 +44,7 @@ var requestDrops = newHeaderSet([]headerRule{
 	{"cf-aig-authorization", whyCredential},
 	{"openai-organization", "chooses whom OpenAI bills"},
 	{"openai-project", "chooses whom OpenAI bills"},
+	{"chatgpt-account-id", "chooses whom ChatGPT bills"},
 
 	{"forwarded", whyOrigin},
 	{"x-forwarded-*", whyOrigin},
@@ -59,7 +62,7 @@ var requestDrops = newHeaderSet([]headerRule{
 	{"trailer", whyHop},
 	{"transfer-encoding", whyHop},
 	{"upgrade", whyHop},
-	{"content-length", "framing is made anew"},
+	{"content-length", whyFraming},
 })
 
 const (
@@ -100,7 +103,7 @@ var responseDrops = newHeaderSet([]headerRule{
 	{"public-key-pins-report-only", whyBrowser},
 	{"access-control-*", whyBrowser},
 
-	{"x-omb-broker", "marks the broker's own answers"},
+	{"x-omb-broker", whyOurs},
 	{"server-timing", whyTells},
 	{"x-envoy-*", whyTells},
 
@@ -111,17 +114,18 @@ var responseDrops = newHeaderSet([]headerRule{
 	{"trailer", whyHop},
 	{"transfer-encoding", whyHop},
 	{"upgrade", whyHop},
-	{"content-length", "framing is made anew"},
+	{"content-length", whyFraming},
 })
 
 // headerSet is a list of rules, made ready for look-ups.
 type headerSet struct {
+	rules    []headerRule
 	exact    map[string]bool
 	prefixes []string
 }
 
 func newHeaderSet(rules []headerRule) headerSet {
-	s := headerSet{exact: map[string]bool{}}
+	s := headerSet{rules: rules, exact: map[string]bool{}}
 	for _, r := range rules {
 		if prefix, wild := strings.CutSuffix(r.name, "*"); wild {
 			s.prefixes = append(s.prefixes, prefix)

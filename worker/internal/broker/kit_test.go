@@ -221,9 +221,9 @@ func (s *stage) issue(box, upstream string) (token string, issued Issued) {
 
 func testKeys(upstream string) []Key {
 	return []Key{
-		{"anthropic", "ANTHROPIC_API_KEY", secret.New(anthropicKey), upstream},
-		{"openai", "OPENAI_API_KEY", secret.New(openaiKey), upstream + "/v1"},
-		{"gemini", "GEMINI_API_KEY", secret.New(geminiKey), upstream},
+		{Provider: "anthropic", EnvName: "ANTHROPIC_API_KEY", Secret: secret.New(anthropicKey), Upstream: upstream},
+		{Provider: "openai", EnvName: "OPENAI_API_KEY", Secret: secret.New(openaiKey), Upstream: upstream + "/v1"},
+		{Provider: "gemini", EnvName: "GEMINI_API_KEY", Secret: secret.New(geminiKey), Upstream: upstream},
 	}
 }
 

@@ -103,6 +103,14 @@ var providers = []provider{
 		why: "the SDKs take OPENAI_BASE_URL, with /v1; Codex needs arguments too, see engines",
 	},
 	{
+		name: "chatgpt", base: "https://chatgpt.com/backend-api/codex", shape: openaiShape,
+		routes: []route{
+			{"POST GET HEAD", "/responses/**", false, "inference and remote compaction"},
+			{"GET HEAD", "/models/**", false, "model discovery"},
+		},
+		why: "Codex with a subscription: no key and no base URL variable, a sign-in only, see logins",
+	},
+	{
 		name: "gemini",
 		keys: []keyVar{
 			{"GEMINI_API_KEY", "X-Goog-Api-Key", "", ""},
@@ -191,7 +199,7 @@ func BaseURLName(provider string) (name string, known bool) {
 	if !known {
 		return "", false
 	}
-	return p.baseEnv, true
+	return p.baseEnv, p.baseEnv != ""
 }
 
 // keyVarNamed gives the variable's place in the order, too.

@@ -62,6 +62,11 @@ func (b *Broker) forward(x *exchange, c call) {
 		return
 	}
 	defer c.grant.meter.end()
+	if c.key, code = c.grant.current(x.r.Context()); code != "" {
+		b.count("broker.refused")
+		x.refuse(code)
+		return
+	}
 	if c.websocket != nil {
 		b.tunnel(x, c)
 	} else {
@@ -93,7 +98,7 @@ func (b *Broker) request(x *exchange, c call) {
 		return
 	}
 	defer held.release(b)
-	key := c.grant.key.Load()
+	key := c.key
 	out := c.grant.request(held.watch(ctx), x.r, c.target, body, key)
 	held.give(out)
 	start := time.Now()
@@ -109,10 +114,13 @@ func (b *Broker) request(x *exchange, c call) {
 
 // answer passes on what may be passed on of the upstream's response.
 func (x *exchange) answer(res *http.Response, c call, key *liveKey) {
+	if c.grant.login != nil && res.StatusCode == http.StatusUnauthorized {
+		c.grant.login.Reject(key.secret) // an engine that asks again gets a new one
+	}
 	switch {
 	case res.StatusCode < 200:
 		x.refuse("upstream_protocol")
-	case res.StatusCode >= 300 && res.StatusCode < 400 && res.StatusCode != http.StatusNotModified:
+	case res.StatusCode >= 300 && res.StatusCode < 400 && res.StatusCode != http.StatusNotModified && c.grant.host == "":
 		x.refuse("upstream_redirect")
 	default:
 		x.relay(res, c.grant, key)
@@ -122,6 +130,9 @@ func (x *exchange) answer(res *http.Response, c call, key *liveKey) {
 // request makes the upstream's request. Host, path and key come from the
 // grant; only what is below the grant comes from the box.
 func (g *grant) request(ctx context.Context, r *http.Request, t target, body io.ReadCloser, key *liveKey) *http.Request {
+	if g.host != "" {
+		return g.swapped(ctx, r, t, body, key)
+	}
 	u := *g.base
 	u.RawPath = g.provider.join(g.base.EscapedPath(), t.path)
 	u.Path, _ = url.PathUnescape(u.RawPath) // checkPath has tried it
@@ -141,8 +152,13 @@ func (g *grant) request(ctx context.Context, r *http.Request, t target, body io.
 		h["Accept-Encoding"] = []string{"identity"}
 	}
 	g.inject(h, key)
+	return g.send(ctx, r, &u, h, body)
+}
+
+// send frames a request for the upstream.
+func (g *grant) send(ctx context.Context, r *http.Request, u *url.URL, h http.Header, body io.ReadCloser) *http.Request {
 	out := &http.Request{
-		Method: r.Method, URL: &u, Header: h,
+		Method: r.Method, URL: u, Header: h,
 		Body: body, ContentLength: r.ContentLength,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
@@ -186,8 +202,12 @@ func (x *exchange) causeOf(err error, t *token) string {
 }
 
 // passHeaders copies what may cross, with the key overwritten.
-func (x *exchange) passHeaders(dst, src http.Header, key *liveKey) {
-	pass(dst, src, responseDrops)
+func (x *exchange) passHeaders(dst, src http.Header, g *grant, key *liveKey) {
+	drops := responseDrops
+	if g.host != "" {
+		drops = hostResponseDrops
+	}
+	pass(dst, src, drops)
 	for _, values := range dst {
 		for i, v := range values {
 			clean, n := key.redactor.text(v)
@@ -209,7 +229,7 @@ func (x *exchange) relay(res *http.Response, g *grant, key *liveKey) {
 		}
 	}
 	h := x.Header()
-	x.passHeaders(h, res.Header, key)
+	x.passHeaders(h, res.Header, g, key)
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // otherwise net/http guesses one
 	}

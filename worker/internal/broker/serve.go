@@ -23,17 +23,18 @@ const (
 // Serve answers a box on its own listener, until the listener is closed, by
 // the caller or by Close. Only that box's tokens work there.
 func (b *Broker) Serve(l net.Listener, box string) error {
-	s := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.answer(box, w, r) }),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    headerBytes,
-		// No write or read timeout: a model may think for minutes.
-		ConnState: func(c net.Conn, state http.ConnState) { b.track(box, c, state) },
-		// net/http's own lines quote what the box sent.
-		ErrorLog:                     log.New(io.Discard, "", 0),
-		DisableGeneralOptionsHandler: true,
-	}
+	return b.serve(l, box, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.answer(box, w, r, func(x *exchange) (call, string) { return b.admit(box, x) })
+	})})
+}
+
+func (b *Broker) serve(l net.Listener, box string, s *http.Server) error {
+	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = 10*time.Second, 2*time.Minute, headerBytes
+	// No write or read timeout: a model may think for minutes.
+	s.ConnState = func(c net.Conn, state http.ConnState) { b.track(box, c, state) }
+	// net/http's own lines quote what the box sent.
+	s.ErrorLog = log.New(io.Discard, "", 0)
+	s.DisableGeneralOptionsHandler = true
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -115,7 +116,7 @@ func (x *exchange) refuse(code string) {
 }
 
 // answer is one request from its first byte to its line in the log.
-func (b *Broker) answer(box string, w http.ResponseWriter, r *http.Request) {
+func (b *Broker) answer(box string, w http.ResponseWriter, r *http.Request, admit func(*exchange) (call, string)) {
 	x := &exchange{ResponseWriter: w, r: r, up: new(atomic.Int64), event: Event{
 		Time: b.now(), Kind: Requesting, Box: box, Method: methodName(r.Method),
 	}}
@@ -129,7 +130,7 @@ func (b *Broker) answer(box string, w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // net/http ends the connection without a word
 		}
 	}()
-	call, code := b.admit(box, x)
+	call, code := admit(x)
 	switch {
 	case code != "":
 		b.count("broker.refused")
@@ -164,6 +165,7 @@ type call struct {
 	route     *route          // nil for a WebSocket
 	websocket *websocketRoute // nil for anything else
 	target    target
+	key       *liveKey // that it goes out with; forward finds it
 }
 
 // admit says what a request may do, or the code of its refusal.
@@ -207,7 +209,7 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 			return call{}, code
 		}
 		x.event.Route = row.path
-		return call{token, g, nil, row, t}, ""
+		return call{token: token, grant: g, websocket: row, target: t}, ""
 	}
 	r, known := g.provider.rule(x.r.Method, t.path)
 	switch {
@@ -217,7 +219,7 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 		return call{}, "method_refused"
 	}
 	x.event.Route = r.path
-	return call{token, g, r, nil, t}, ""
+	return call{token: token, grant: g, route: r, target: t}, ""
 }
 
 // checkForm refuses requests that could be read in two ways, whatever their

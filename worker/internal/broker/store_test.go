@@ -88,7 +88,7 @@ func TestAdoptRefusesWhatIsOver(t *testing.T) {
 	over, long, odd := good, good, good
 	over.Digest, over.Expires = [32]byte{2}, s.clock
 	long.Digest, long.Expires = [32]byte{3}, s.clock.Add(MaxTTL+time.Second)
-	odd.Digest, odd.Keys = [32]byte{4}, []Key{{"acme", "A", secret.New("k"), "https://up.example"}}
+	odd.Digest, odd.Keys = [32]byte{4}, []Key{{Provider: "acme", EnvName: "A", Secret: secret.New("k"), Upstream: "https://up.example"}}
 	if n := s.Adopt([]Record{over, good, long, odd}); n != 1 || s.tokens[good.Digest] == nil {
 		t.Errorf("%d adopted", n)
 	}

@@ -47,13 +47,18 @@ func asksUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" || namesToken(r.Header["Connection"], "upgrade")
 }
 
-// upgrade finds the row for a handshake, or the code of its refusal. A grant
+// offersUpgrade tells whether a request asks for a WebSocket, and may. A grant
 // that counts requests or tokens offers none: one connection carries many
 // requests, and compressed frames hide what they used.
-func (g *grant) upgrade(r *http.Request, path string) (*websocketRoute, string) {
+func (g *grant) offersUpgrade(r *http.Request) bool {
 	limits := g.meter.limits
-	if r.Method != "GET" || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || len(r.Header["Upgrade"]) != 1 ||
-		!namesToken(r.Header["Connection"], "upgrade") || limits.PerMinute > 0 || limits.Tokens > 0 {
+	return r.Method == "GET" && strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && len(r.Header["Upgrade"]) == 1 &&
+		namesToken(r.Header["Connection"], "upgrade") && limits.PerMinute == 0 && limits.Tokens == 0
+}
+
+// upgrade finds the row for a handshake, or the code of its refusal.
+func (g *grant) upgrade(r *http.Request, path string) (*websocketRoute, string) {
+	if !g.offersUpgrade(r) {
 		return nil, "upgrade_required"
 	}
 	for i := range websocketRoutes {
@@ -61,19 +66,27 @@ func (g *grant) upgrade(r *http.Request, path string) (*websocketRoute, string) 
 		if row.provider != g.provider.name || !matchPath(row.path, g.provider.canonical(path)) {
 			continue
 		}
-		nonce, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-Websocket-Key"))
-		if err != nil || len(nonce) != 16 || r.Header.Get("Sec-Websocket-Version") != "13" || r.ContentLength != 0 {
-			return nil, "bad_request"
-		}
-		return row, ""
+		return row, g.checkHandshake(r)
 	}
 	return nil, "upgrade_required"
+}
+
+// checkHandshake refuses what is no opening handshake (RFC 6455 §4.2.1).
+func (g *grant) checkHandshake(r *http.Request) string {
+	if !g.offersUpgrade(r) {
+		return "upgrade_required"
+	}
+	nonce, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-Websocket-Key"))
+	if err != nil || len(nonce) != 16 || r.Header.Get("Sec-Websocket-Version") != "13" || r.ContentLength != 0 {
+		return "bad_request"
+	}
+	return ""
 }
 
 // tunnel brings a WebSocket about and passes its frames on until one side, or
 // the token, ends.
 func (b *Broker) tunnel(x *exchange, c call) {
-	key := c.grant.key.Load()
+	key := c.key
 	res, cause := x.shakeHands(c, key)
 	switch {
 	case cause == "" && res.StatusCode == http.StatusSwitchingProtocols:
@@ -170,7 +183,7 @@ func (b *Broker) pump(x *exchange, c call, key *liveKey, res *http.Response) {
 	conn.SetDeadline(time.Time{})
 	x.wrote, x.event.Status = true, http.StatusSwitchingProtocols
 	h := http.Header{}
-	x.passHeaders(h, res.Header, key)
+	x.passHeaders(h, res.Header, c.grant, key)
 	if err := writeHandshake(conn, h); err != nil {
 		x.event.Code = "client_gone"
 		return

@@ -52,10 +52,7 @@ type Dialer struct {
 
 // Dial connects to h, or says why not. The connection is a *net.TCPConn.
 func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refusal) {
-	if r := d.permitted(h); r != nil {
-		return nil, r
-	}
-	if r := d.Budget.refusal(); r != nil {
+	if r := d.Permits(h); r != nil {
 		return nil, r
 	}
 	ctx = deadline{ctx, time.Now().Add(dialTimeout)}

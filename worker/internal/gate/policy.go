@@ -50,6 +50,14 @@ func (d *Dialer) permitted(h hostport.Host) *Refusal {
 	return nil
 }
 
+// Permits is what Dial says before it sends any packet.
+func (d *Dialer) Permits(h hostport.Host) *Refusal {
+	if r := d.permitted(h); r != nil {
+		return r
+	}
+	return d.Budget.refusal()
+}
+
 // DefaultRefusePorts are closed where nobody says otherwise: mail abuse.
 func DefaultRefusePorts() []uint16 { return []uint16{25} }
 

@@ -51,7 +51,8 @@ type Step struct {
 // Brokered says which credentials are not brokered, and what the broker did
 // since the database was made.
 type Brokered struct {
-	Unbrokered []string `json:"unbrokered"`
+	Unbrokered  []string `json:"unbrokered"`
+	Intercepted []string `json:"intercepted"` // hosts whose TLS a box's gate ended
 
 	Requests int64 `json:"requests"`
 	Refused  int64 `json:"refused"`  // of them
@@ -120,7 +121,7 @@ type Report struct {
 func New(found box.Finding, wanted error, kernel string) Report {
 	r := Report{
 		Box: "bwrap", Failed: []string{}, Build: wire.Build, Bwrap: found.Version, Kernel: kernel,
-		Steps: []Step{}, Warnings: []string{}, Broker: Brokered{Unbrokered: []string{}},
+		Steps: []Step{}, Warnings: []string{}, Broker: Brokered{Unbrokered: []string{}, Intercepted: []string{}},
 	}
 	why := wanted
 	if why == nil {

@@ -24,7 +24,7 @@ func seed(t *testing.T, r Report) string {
 }
 
 func TestReport(t *testing.T) {
-	const broker = `"broker":{"unbrokered":[],"requests":0,"refused":0,"limited":0,"redacted":0,"stolen":0,"rotated":0,"audit":{"seq":0,"head":""}}`
+	const broker = `"broker":{"unbrokered":[],"intercepted":[],"requests":0,"refused":0,"limited":0,"redacted":0,"stolen":0,"rotated":0,"audit":{"seq":0,"head":""}}`
 	noBox := reason.New(reason.NoBwrap, "there is no bwrap in PATH")
 	off := reason.New(reason.SwitchedOff, "OMB_BOT_BOX is 0")
 	at := time.Date(2026, 11, 30, 1, 0, 0, 0, time.UTC)

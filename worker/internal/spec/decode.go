@@ -191,6 +191,12 @@ func (s *Spec) check() error {
 	if err := s.checkInward(); err != nil {
 		return err
 	}
+	if err := s.checkHosts(); err != nil {
+		return err
+	}
+	if err := s.checkLogins(); err != nil {
+		return err
+	}
 	return s.checkPaths()
 }
 

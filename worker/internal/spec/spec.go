@@ -122,6 +122,9 @@ type Broker struct {
 	MCP  []MCP `json:"mcp,omitempty"`
 	TTLS int   `json:"ttl_s,omitempty"`
 
+	Hosts  []Hosts  `json:"hosts,omitempty"`
+	Logins []string `json:"logins,omitempty"` // the engine's own sign-in, by its name: it stays outside
+
 	Limits BrokerLimits `json:"limits,omitzero"`
 }
 

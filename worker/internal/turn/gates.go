@@ -40,7 +40,7 @@ func (t *Turn) chooseGates() error {
 		return reason.New(reason.BadSpec, "the spec is not usable: field net.harness.upstream: %w", err)
 	}
 	t.gates = map[int]server{
-		t.Plan.Ports.Egress:  egress.New(egress.Options{Box: t.ID, Dialer: dialer, Log: t.decided, Fault: t.fault}),
+		t.Plan.Ports.Egress:  egress.New(egress.Options{Box: t.ID, Dialer: dialer, Log: t.decided, Fault: t.fault, Intercept: t.hosts.interceptor()}),
 		t.Plan.Ports.Broker:  brokered{t},
 		t.Plan.Ports.Harness: har,
 	}
@@ -78,6 +78,10 @@ func (t *Turn) attach(live *box.Live) *serving {
 		g := t.gates[t.Plan.Listen[i]]
 		s.servers = append(s.servers, g)
 		s.done.Go(func() { g.Serve(l) })
+	}
+	if t.hosts != nil {
+		s.listeners = append(s.listeners, t.hosts.listener)
+		s.done.Go(func() { t.runner.Broker.ServeHosts(t.hosts.listener, t.ID) })
 	}
 	return s
 }

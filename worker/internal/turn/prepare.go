@@ -32,6 +32,7 @@ type Turn struct {
 	runner *Runner
 	gates  map[int]server // by port
 	egress gate.Dialer    // the machine's, narrowed by the spec
+	hosts  *declared      // nil where the spec declares none
 	live   *box.Live      // set when the engine may run
 	relay  *signin.Relay  // set with it; nil in a box that has none
 	debug  *devtools.Port // nil in a box that has none
@@ -57,6 +58,7 @@ type Answer struct {
 	DebugPort    int               `json:"debug_port,omitempty"` // of a browser, on this machine's loopback
 	Grants       []string          `json:"grants"`
 	Unbrokered   []string          `json:"unbrokered"`
+	Intercepted  []string          `json:"intercepted"`
 	Layers       map[string]any    `json:"layers"`
 	Warnings     []string          `json:"warnings"`
 }
@@ -101,6 +103,9 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if err := r.Groups.Check(t.limits(), r.NoGroups); err != nil {
 		return Answer{}, err
 	}
+	if err := t.declareHosts(); err != nil {
+		return Answer{}, err
+	}
 	if err := t.chooseGates(); err != nil {
 		return Answer{}, err
 	}
@@ -136,6 +141,7 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 		return Answer{}, err
 	}
 	var answer Answer
+	declared := t.takeDeclared(given)
 	names := boxenv.Filter(given, s.Engine, s.EnvExtraNames)
 	answer.DroppedEnv = names.Dropped
 	// A browser has no use for a key, and runs what any page sends it.
@@ -162,6 +168,7 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	t.Plan.Env["HOME"] = t.Plan.Home
 	t.Plan.Env["USER"], t.Plan.Env["LOGNAME"] = r.Machine.User, r.Machine.User
 	if gated {
+		keys = append(keys, declared...)
 		err = t.issue(keys, &answer)
 		if err == nil && r.Broker.Rotations() != rotations { // what was read may be a former key
 			err = t.rotate(keys)
@@ -236,15 +243,17 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 		Refs: t.Spec.Refs(), Limits: broker.Limits{
 			Concurrent: limits.Concurrent, PerMinute: limits.RequestsPerMin, Bytes: limits.Bytes, Tokens: limits.Tokens,
 		},
-		Alone: t.Plan.Alone(t.Spec.Engine), Given: t.Plan.Env,
+		Alone: t.Plan.Alone(t.Spec.Engine), Given: t.Plan.Env, Dial: t.dialDeclared, Logins: t.Spec.Broker.Logins,
 	})
 	if err != nil {
 		return err
 	}
 	t.launch(issued)
 	answer.Grants, answer.Loopbacks = issued.Grants, issued.Addresses
-	answer.Unbrokered = issued.Unbrokered
-	t.runner.raw(answer.Unbrokered)
+	answer.Unbrokered, answer.Intercepted = issued.Unbrokered, issued.Intercepted
+	t.runner.raw(issued.Unbrokered)
+	t.runner.intercepts(issued.Intercepted)
+	t.trustDeclared(answer)
 	return nil
 }
 
@@ -308,7 +317,7 @@ func (t *Turn) describe(a Answer) Answer {
 	for _, ns := range t.Plan.Namespaces {
 		a.Layers[ns.Name] = true
 	}
-	for _, list := range []*[]string{&a.DroppedEnv, &a.Grants, &a.Unbrokered, &a.Warnings} {
+	for _, list := range []*[]string{&a.DroppedEnv, &a.Grants, &a.Unbrokered, &a.Intercepted, &a.Warnings} {
 		if *list == nil {
 			*list = []string{}
 		}
@@ -318,7 +327,10 @@ func (t *Turn) describe(a Answer) Answer {
 		a.Warnings = append(a.Warnings, LearnWarning)
 	}
 	for _, name := range a.Unbrokered {
-		a.Warnings = append(a.Warnings, name+" stays raw in the box: the broker cannot stand for it")
+		a.Warnings = append(a.Warnings, name+" stays raw in the box: the broker cannot stand for it, unless broker.hosts (--broker-host "+name+"=HOST) says where it goes")
+	}
+	for _, host := range a.Intercepted {
+		a.Warnings = append(a.Warnings, "the TLS to "+host+" ends at the broker, which puts the key in: broker.hosts declares it")
 	}
 	return a
 }

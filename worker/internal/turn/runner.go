@@ -44,6 +44,7 @@ type Runner struct {
 	Egress  gate.Dialer // what all boxes of this machine have in common
 	Harness string      // the server behind the harness gate, tcp:HOST:PORT or unix:PATH
 	Secrets func(name string) (secret.Text, error)
+	Roots   string // a file of the roots that this process trusts; empty is the system's
 	Log     *slog.Logger
 	Events  *events.Ring // nil where nobody can ask for them
 	// Groups bounds boxes by cgroups; nil where this process rules none, and
@@ -58,6 +59,7 @@ type Runner struct {
 	mu         sync.Mutex
 	boxes      map[string]*Turn
 	unbrokered map[string]bool // names of credentials that went into a box raw
+	declared   map[string]bool // hosts whose TLS a box's gate ended
 	closed     bool
 	endings    []Ending // of the latest boxes
 }

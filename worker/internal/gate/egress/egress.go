@@ -20,6 +20,8 @@ type Options struct {
 	Log    func(Decision)                // once for each request; called from many goroutines
 	Fault  func(cause any, stack []byte) // hears of a panic; nil lets it through
 
+	Intercept Interceptor // nil where no host is declared
+
 	Max  int           // connections at once; 0 is 256
 	Idle time.Duration // a pair over which nothing passes ends; 0 is 30 minutes
 }
@@ -87,6 +89,10 @@ func (g *Gate) connect(ctx context.Context, conn *http1.Conn, req *http1.Request
 		return
 	}
 	e.To(host)
+	if host.Port == httpsPort && g.declares(host) {
+		g.intercept(conn, e, host)
+		return
+	}
 	upstream, r := g.opts.Dialer.Dial(ctx, host)
 	if r != nil {
 		e.Refuse(conn.Stream, r, "CONNECT "+host.String())
@@ -117,6 +123,10 @@ func (g *Gate) forward(ctx context.Context, conn *http1.Conn, req *http1.Request
 		return false
 	}
 	e.To(host)
+	if g.declares(host) {
+		e.Refuse(conn.Stream, inClear(), "the request")
+		return false
+	}
 	x := http1.Exchange{
 		Client: conn, Request: req, Idle: g.opts.Idle, Budget: g.opts.Dialer.Budget, Upgrade: req.Websocket(),
 		Head: req.Head(path, hostField(host), func(string) bool { return false }, req.Websocket()),

@@ -81,3 +81,11 @@ func (c *Conn) Flush(dst io.Writer) (int, error) {
 	c.Free()
 	return n, err
 }
+
+// Early gives what was read behind the head, and frees the buffer.
+func (c *Conn) Early() []byte {
+	early := make([]byte, c.br.Buffered())
+	io.ReadFull(c.br, early) // it is all there
+	c.Free()
+	return early
+}

@@ -1,0 +1,72 @@
+package intercept
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// backdate allows for a clock that is set back while a box runs.
+const backdate = time.Hour
+
+// Identity is the certificate that a box's declared hosts have inside the box.
+type Identity struct {
+	Root  []byte // PEM: what the box has to trust
+	hosts []string
+	leaf  tls.Certificate
+}
+
+// NewIdentity makes an authority, lets it sign one certificate for the hosts,
+// and forgets its key. Both are good until notAfter.
+func NewIdentity(hosts []string, now, notAfter time.Time) (*Identity, error) {
+	rootKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority's key: %w", err)
+	}
+	root := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "botbox, this box only"},
+		NotBefore: now.Add(-backdate), NotAfter: notAfter,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+		// A client that trusts it trusts it for these names only (RFC 5280
+		// §4.2.1.10).
+		PermittedDNSDomainsCritical: true, PermittedDNSDomains: hosts,
+	}
+	rootDER, err := x509.CreateCertificate(rand.Reader, root, root, &rootKey.PublicKey, rootKey)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority: %w", err)
+	}
+	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate's key: %w", err)
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: hosts[0]}, DNSNames: hosts,
+		NotBefore: now.Add(-backdate), NotAfter: notAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, &leafKey.PublicKey, rootKey)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate: %w", err)
+	}
+	return &Identity{
+		Root:  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: rootDER}),
+		hosts: hosts,
+		leaf:  tls.Certificate{Certificate: [][]byte{leafDER, rootDER}, PrivateKey: leafKey},
+	}, nil
+}
+
+// serial is random: two boxes' authorities must not be taken for one another
+// by a client that remembers serial numbers.
+func serial() *big.Int {
+	var b [16]byte
+	rand.Read(b[:])
+	b[0] &= 0x7f
+	return new(big.Int).SetBytes(b[:])
+}
