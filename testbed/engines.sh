@@ -1,7 +1,7 @@
 #!/bin/sh
 # engines.sh - install the engines that the tests run, and print where they are.
 #
-#   testbed/engines.sh [claude]        prints the path of the engine's program
+#   testbed/engines.sh [claude|node]   prints the path of the engine's program
 #
 # The version is the one of testbed/engines/package.json. The package comes
 # through npm, from whatever registry npm is set up to use. The cache folder is
@@ -21,7 +21,9 @@ pins=$here/engines/package.json
 # Row: package, program. A new engine is a line here and a pin in package.json.
 case ${1:-claude} in
 claude) package=@anthropic-ai/claude-code program=claude ;;
-*) fail "no such engine: $1" "known: claude" ;;
+# No engine: the first Node line whose fetch knows proxies. Debian's is older.
+node) package=node program=node ;;
+*) fail "no such engine: $1" "known: claude node" ;;
 esac
 
 version=$(sed -n "s|^ *\"$package\": *\"\([0-9][0-9A-Za-z.-]*\)\",*\$|\1|p" "$pins")

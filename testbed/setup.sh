@@ -46,6 +46,13 @@ chromium chromium
 node nodejs
 npm npm
 python3 python3
+/usr/lib/python3/dist-packages/pip python3-pip
+/usr/lib/python3/dist-packages/requests python3-requests
+wget wget
+ssh openssh-client
+dropbear dropbear-bin
+/usr/bin/cargo cargo
+dpkg-deb dpkg
 gdb gdb
 strace strace
 javac default-jdk-headless

@@ -148,7 +148,9 @@ func TestSharedNetwork(t *testing.T) {
 
 // page is the fixture: it tries every way past the gate that a page has.
 const page = `<!doctype html><title>fixture</title><p id=a>no script</p><script>
-document.getElementById('a').textContent = 'script ran';
+document.getElementById('a').textContent = 'script ran';` + tries + `</script>`
+
+const tries = `
 async function reach(url) {
 	try { await fetch(url, {mode: 'no-cors', signal: AbortSignal.timeout(20000)}); return 'reached' } catch (e) { return e.name }
 }
@@ -165,7 +167,7 @@ async function candidates(stun) {
 	await Promise.race([done, new Promise(d => setTimeout(d, 3000))]); // without UDP, gathering may never end
 	return found
 }
-</script>`
+`
 
 // A page in a real Chromium, its own sandbox on, driven over the debugging
 // pipe: what the operator excepted loads, the rest of the machine is refused

@@ -18,11 +18,11 @@ const (
 	keyHalfB = "3f9c1d7a5e2b8046"
 )
 
-// installClaude gives the folder of a real Claude Code, installed from the npm
-// registry by its name, in a place that the account can read.
-func installClaude(t *testing.T) (dir, bin string) {
+// install gives the folder and the program of an engine, installed from the
+// npm registry by its name, in a place that the account can read.
+func install(t *testing.T, name string) (dir, bin string) {
 	t.Helper()
-	cmd := exec.Command("sh", filepath.Join(rig.Root(), "testbed/engines.sh"), "claude")
+	cmd := exec.Command("sh", filepath.Join(rig.Root(), "testbed/engines.sh"), name)
 	cmd.Env = os.Environ()
 	if os.Geteuid() == 0 && os.Getenv("BOTBOX_ENGINES_DIR") == "" {
 		cmd.Env = append(cmd.Env, "BOTBOX_ENGINES_DIR=/var/cache/botbox-engines")
@@ -30,7 +30,7 @@ func installClaude(t *testing.T) (dir, bin string) {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		rig.Missing(t, "Claude Code cannot be installed: %v", err)
+		rig.Missing(t, "%s cannot be installed: %v", name, err)
 	}
 	bin = strings.TrimSpace(string(out))
 	dir, _, _ = strings.Cut(bin, "/node_modules/")
@@ -39,7 +39,7 @@ func installClaude(t *testing.T) (dir, bin string) {
 
 // A real engine's turn, with a tool call, and no key in its box.
 func TestClaudeCodeCompletesATurn(t *testing.T) {
-	engine, claude := installClaude(t)
+	engine, claude := install(t, "claude")
 	ways(t, func(t *testing.T, p *place, run []string) {
 		sweeper := filepath.Join(p.top, "sweeper")
 		if err := rig.Compile(sweeper, "./testbed/sweeper", "rig"); err != nil {

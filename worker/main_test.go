@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,11 +68,18 @@ func (p *place) serve(env ...string) *exec.Cmd {
 			p.t.Logf("the worker said:\n%s", log)
 		}
 	})
-	rig.Eventually(p.t, 10*time.Second, "the worker listens", func() bool {
-		_, err := os.Stat(filepath.Join(p.run, "api.sock"))
-		return err == nil
-	})
+	rig.Eventually(p.t, 10*time.Second, "the worker listens", p.listens)
 	return cmd
+}
+
+// listens tells whether the worker's API can be asked: its socket's file is
+// there a moment earlier.
+func (p *place) listens() bool {
+	c, err := net.Dial("unix", filepath.Join(p.run, "api.sock"))
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
 }
 
 // ways runs a test through a worker and without one: it is the same code, and
@@ -201,6 +209,8 @@ func TestOurWordsGoToStderrOnly(t *testing.T) {
 		"absent --rw":     {[]string{"run", "--rw", "/srv/no-such-folder", "--", "true"}, 100, "reason: path_refused"},
 		"two commands":    {[]string{"run", "--spec", "x", "--", "true"}, 100, "reason: usage"},
 		"no spec file":    {[]string{"run", "--spec", "/no/such/file"}, 100, "reason: bad_spec"},
+		"logs, no worker": {[]string{"logs"}, 100, "reason: no-worker"},
+		"--learn alone":   {[]string{"run", "--learn", "--net", "none", "--", "true"}, 100, "reason: bad_spec"},
 		"ps, no worker":   {[]string{"ps"}, 100, "reason: no-worker"},
 	} {
 		out := rig.Run(t, p.botbox(nil, c.args...))

@@ -2,6 +2,9 @@
 //
 // Zone: inside the box.
 //
+// Its other use is `boxentry connect HOST PORT`, which programs in the box run
+// as ssh's ProxyCommand; it asks the egress gate, as they could themselves.
+//
 // Given: by the worker, through bubblewrap's command line: which ports to
 // listen on, which limits to set, and the engine's own words; and one end of
 // the entry socket.

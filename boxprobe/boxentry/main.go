@@ -18,6 +18,9 @@ func run(args []string) int {
 	if len(args) == 1 && args[0] == "trial" {
 		return 0 // a trial box, to see whether this machine can build one
 	}
+	if len(args) > 0 && args[0] == "connect" {
+		return connect(args[1:], gatePort, os.Stdin, os.Stdout)
+	}
 	o, err := parseOrders(args)
 	if err != nil {
 		return refused(err)

@@ -13,6 +13,13 @@ type Given struct {
 const egressProxy = "http://127.0.0.1:3128"
 const noProxy = "localhost,127.0.0.1,::1"
 
+// EntryPath is where boxentry stands in every box; nothing else of ours is
+// there, and people's own ssh settings may name it.
+const EntryPath = "/run/botbox/boxentry"
+
+// sshCommand puts its option before all that an ssh_config says.
+const sshCommand = "ssh -o ProxyCommand='" + EntryPath + " connect %h %p'"
+
 // harnessURL is completed by the harness gate's port.
 const harnessURL = "http://127.0.0.1:"
 
@@ -37,6 +44,8 @@ var given = []Given{
 	{"npm_config_https_proxy", egressProxy, true, false, "npm's own setting wins over a project's .npmrc"},
 	{"YARN_HTTP_PROXY", egressProxy, true, false, "yarn 2 and newer read no other name"},
 	{"YARN_HTTPS_PROXY", egressProxy, true, false, "yarn 2 and newer read no other name"},
+	{"GIT_SSH_COMMAND", sshCommand, true, false, "OpenSSH knows no proxy: boxentry asks the egress gate for it"},
+	{"CARGO_NET_GIT_FETCH_WITH_CLI", "true", true, false, "the ssh in cargo's libgit2 knows no proxy: git's does, by the name above"},
 	{"OMB_HARNESS_URL", harnessURL, true, true, "the harness gate, for the helpers of the chat server"},
 }
 

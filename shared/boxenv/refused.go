@@ -145,6 +145,7 @@ var refused = []Row{
 
 	// Set by us, or meaningless in a box.
 	{"*_PROXY", all, Refused, "the box's proxies are the gates; we set them"},
+	{"CARGO_NET_GIT_FETCH_WITH_CLI", all, Refused, "set by us: cargo's own git goes around the gate, and gets nowhere"},
 	{"BOTBOX", all, Refused, "set by us"},
 	{"BOTBOX_*", all, Refused, "reserved for us"},
 	{"TMPDIR", all, Refused, "the box has a /tmp of its own"},

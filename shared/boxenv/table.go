@@ -136,6 +136,10 @@ var passed = []Row{
 	{"SSL_CERT_DIR", all, Pass, "a company's own roots; trusted in this box only"},
 	{"NODE_EXTRA_CA_CERTS", all, Pass, "a company's own roots; trusted in this box only"},
 	{"REQUESTS_CA_BUNDLE", all, Pass, "a company's own roots; trusted in this box only"},
+	{"CURL_CA_BUNDLE", all, Pass, "a company's own roots; trusted in this box only"},
+	{"GIT_SSL_CAINFO", all, Pass, "a company's own roots; trusted in this box only"},
+	{"PIP_CERT", all, Pass, "a company's own roots; trusted in this box only"},
+	{"CARGO_HTTP_CAINFO", all, Pass, "a company's own roots; trusted in this box only"},
 	{"FACTORY_HOME_OVERRIDE", all, Pass, "where Droid keeps its state"},
 	{"KIMI_CODE_HOME", all, Pass, "where Kimi keeps its state"},
 

@@ -135,13 +135,13 @@ func split(authority string) (host string, port uint16, err error) {
 	if rest[0] != ':' {
 		return "", 0, ErrBracket
 	}
-	port, err = parsePort(rest[1:])
+	port, err = ParsePort(rest[1:])
 	return authority[:end], port, err
 }
 
-// parsePort is strict because strconv accepts "+80" and leading zeros, and
+// ParsePort is strict because strconv accepts "+80" and leading zeros, and
 // tinyproxy dials 9100 for 74636.
-func parsePort(s string) (uint16, error) {
+func ParsePort(s string) (uint16, error) {
 	if s == "" {
 		return 0, ErrNoPort
 	}

@@ -26,6 +26,9 @@ const (
 	VersionSkew    Code = "version-skew"
 	MissingProgram Code = "missing-program"
 
+	// What a program in a box hears.
+	EgressRefused Code = "egress-refused"
+
 	// The supervisor.
 	NotHardened   Code = "not-hardened"
 	NotDropped    Code = "not-dropped"
@@ -81,6 +84,8 @@ var table = []Row{
 	{NoAudit, ExitUsage, "there is no audit log in the state folder", "name the worker's folder in OMB_STATE_DIR; a box that stands alone keeps no audit log"},
 	{VersionSkew, ExitUsage, "two of our programs come from different builds", "install all four programs from one build and restart the worker"},
 	{MissingProgram, ExitUsage, "one of our own programs is not beside this one nor in /usr/libexec/botbox", "install all four programs together"},
+
+	{EgressRefused, ExitUsage, "the egress gate does not let this box reach that host", "see botbox why host HOST:PORT outside the box"},
 
 	{NotHardened, ExitUsage, "a boot step did not end well, and it must or OMB_CLOUD_HARDEN=strict says so", "correct what the step names, or set OMB_CLOUD_HARDEN=1 to go on with a report of it"},
 	{NotDropped, ExitUsage, "the supervisor could not give its privileges up, or not all of them", "start it as root with CAP_SETUID, CAP_SETGID, CAP_KILL and CAP_SETPCAP and nothing odd in its capability sets"},

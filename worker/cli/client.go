@@ -20,13 +20,8 @@ import (
 
 // ask sends one request to the worker's API. into may be nil.
 func (c *call) ask(method, path string, body, into any) error {
-	socket := filepath.Join(c.settings.runDir(), api.SocketName)
-	client := http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-		Proxy: nil,
-	}, Timeout: time.Minute}
+	client := c.client()
+	client.Timeout = time.Minute
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -37,10 +32,26 @@ func (c *call) ask(method, path string, body, into any) error {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return reason.New(reason.NoWorker, "no worker answers on %s", socket)
+		return c.noWorker()
 	}
 	defer resp.Body.Close()
 	return readAnswer(resp, into)
+}
+
+func (c *call) apiSocket() string { return filepath.Join(c.settings.runDir(), api.SocketName) }
+
+func (c *call) noWorker() error {
+	return reason.New(reason.NoWorker, "no worker answers on %s", c.apiSocket())
+}
+
+// client speaks to the worker's API, whatever proxy the environment names.
+func (c *call) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", c.apiSocket())
+		},
+		Proxy: nil,
+	}}
 }
 
 func readAnswer(resp *http.Response, into any) error {

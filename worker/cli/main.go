@@ -38,9 +38,10 @@ func verbs() []verb {
 		{"doctor", "[--json]", "try each layer of a box by itself, and say how to put right what is missing", doctorVerb},
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
 		{"kill", "BOX", "end a box whole", killVerb},
+		{"logs", "[-f] [--box ID] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},
 		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
-		{"why", "{host H[:P] | env NAME [--engine E] | syscall NAME | reason CODE}", "explain a decision from the tables that make it", whyVerb},
+		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | env NAME [--engine E] | syscall NAME | reason CODE}", "explain a decision from the tables that make it", whyVerb},
 		{"version", "", "print the build", versionVerb},
 	}
 }

@@ -55,6 +55,7 @@ func (f *runFlags) define(set *flag.FlagSet) {
 	set.StringVar(&s.Home.Mode, "home", "private", "private (empty, with the engine's own sign-in) or server (your HOME)")
 	set.StringVar(&s.Net.Mode, "net", "gated", "gated (through the two gates) or none")
 	set.Var(&f.allow, "allow-host", "let the egress gate reach `PATTERN[:PORT]`, and nothing else; can be given again")
+	set.BoolVar(&s.Net.Egress.Learn, "learn", false, "hold no list of hosts or ports, and tell at the end which --allow-host would have sufficed; implies --standalone")
 	set.IntVar(&s.Limits.Pids, "pids", 0, "how many processes and threads the box may have (default 4096)")
 	set.StringVar(&f.tmpSize, "tmp-size", "", "the size of /tmp, such as 512M (default 1G)")
 	set.StringVar(&f.memory, "memory", "", "how much memory the box may use, such as 512M; needs a cgroup of its own")
@@ -100,7 +101,9 @@ func (c *call) boxed(entry box.Program, a account, s spec.Spec, f runFlags) (int
 			return 0, err
 		}
 	}
-	if !f.standalone && !f.dryRun {
+	// With --learn the end has something to tell, and a leased box leaves nobody
+	// to tell it; a spec's learning box is told of among the worker's events.
+	if !f.standalone && !f.dryRun && !f.spec.Net.Egress.Learn {
 		err := c.becomeLeased(s, f.json)
 		if !errors.Is(err, lease.ErrNoWorker) {
 			return 0, err

@@ -22,6 +22,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/control"
+	"github.com/openmausbot/botbox/worker/internal/events"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 	"github.com/openmausbot/botbox/worker/internal/lease"
 	"github.com/openmausbot/botbox/worker/internal/turn"
@@ -104,6 +105,7 @@ func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (
 		return nil, err
 	}
 	w.runner.Count = func(name string) { w.store.Add(name, 1) }
+	w.runner.Events = events.New(events.Size)
 	w.rule(supervised)
 	w.dropGrants(old)
 	return w, nil

@@ -31,7 +31,7 @@ type Settings struct {
 	DrainSeconds uint16 `envconfig:"OMB_DRAIN_SECONDS" default:"4" means:"the whole time from the first stop signal to the end"`
 	VsockPort    uint32 `envconfig:"OMB_VSOCK_PORT" default:"0" means:"not in this build: anything but 0 is refused"`
 	BotUsers     string `envconfig:"OMB_BOT_USERS" default:"0" means:"not in this build: anything but 0 is refused"`
-	Log          string `envconfig:"OMB_LOG" default:"auto" means:"auto, journal, text or json"`
+	Log          string `envconfig:"OMB_LOG" default:"auto" means:"auto, journal, text or json; with +debug behind it also what the gates let through"`
 	RuntimeHome  string `envconfig:"XDG_RUNTIME_DIR" means:"as the login set it"`
 	StateHome    string `envconfig:"XDG_STATE_HOME" means:"as the user set it"`
 }
@@ -49,7 +49,7 @@ func (s *Settings) choices() []struct {
 		{"OMB_CLOUD_ROLE", s.CloudRole, []string{"", "home", "team"}},
 		{"OMB_CLOUD_HARDEN", s.CloudHarden, []string{"", "0", "1", "strict"}},
 		{"OMB_BOT_USERS", s.BotUsers, []string{"0"}},
-		{"OMB_LOG", s.Log, []string{"auto", "journal", "text", "json"}},
+		{"OMB_LOG", s.Log, []string{"auto", "journal", "text", "json", "auto+debug", "journal+debug", "text+debug", "json+debug"}},
 	}
 }
 
@@ -98,19 +98,22 @@ func (s *Settings) egress() (gate.Dialer, error) {
 	}
 	if s.EgressPorts != "all" {
 		for _, text := range list(s.EgressPorts) {
-			port, err := strconv.ParseUint(text, 10, 16)
-			if err != nil || port == 0 {
+			port, err := hostport.ParsePort(text)
+			if err != nil {
 				return o, reason.New(reason.BadSetting, "OMB_EGRESS_PORTS holds something that is no port")
 			}
-			o.AllowPorts = append(o.AllowPorts, uint16(port))
+			o.AllowPorts = append(o.AllowPorts, port)
 		}
 	}
+	o.RefusePorts = slices.DeleteFunc(gate.DefaultRefusePorts(), func(p uint16) bool {
+		return slices.Contains(o.AllowPorts, p) // opened by its number
+	})
 	for _, text := range list(s.EgressExcept) {
-		addr, err := netip.ParseAddrPort(text)
-		if err != nil || addr.Port() == 0 {
+		h, err := hostport.Parse(text) // as a request is read, or an exception would never match one
+		if err != nil || !h.Addr.IsValid() {
 			return o, reason.New(reason.BadSetting, "OMB_EGRESS_EXCEPT holds something that is no ADDR:PORT")
 		}
-		o.Except = append(o.Except, addr)
+		o.Except = append(o.Except, netip.AddrPortFrom(h.Addr, h.Port))
 	}
 	return o, nil
 }

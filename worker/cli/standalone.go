@@ -55,6 +55,9 @@ func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags)
 	}
 	code := child.Wait()
 	c.tell(t)
+	if advice := t.Advice(); advice != nil {
+		printAdvice(c.stderr, advice)
+	}
 	return code, nil
 }
 

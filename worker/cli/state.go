@@ -3,7 +3,6 @@ package cli
 import (
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/journal"
 	"github.com/openmausbot/botbox/worker/internal/report"
 	"github.com/openmausbot/botbox/worker/internal/selfcheck"
+	"github.com/openmausbot/botbox/worker/internal/turn"
 )
 
 // state is what the worker knows of its machine.
@@ -79,13 +79,15 @@ func (s *state) report() report.Report {
 		if t.Spec.Net.Mode == "shared" {
 			r.Warnings = append(r.Warnings, "box "+t.ID+": "+box.SharedWarning)
 		}
+		if t.Learns() {
+			r.Warnings = append(r.Warnings, "box "+t.ID+": "+turn.LearnWarning)
+		}
 	}
 	for _, step := range s.w.handover.Steps {
 		r.Steps = append(r.Steps, report.Step{Name: step.Name, State: string(step.State), Evidence: step.Evidence})
 	}
-	if settings.EgressExcept != "" {
-		r.Warnings = append(r.Warnings, "OMB_EGRESS_EXCEPT lets through: "+strings.Join(list(settings.EgressExcept), ", "))
-	}
+	r.Egress = egressOf(s.w.runner.Egress)
+	r.Warnings = append(r.Warnings, exceptions(s.w.runner.Egress)...)
 	return r
 }
 

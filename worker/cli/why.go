@@ -8,9 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/openmausbot/botbox/shared/addrpolicy"
 	"github.com/openmausbot/botbox/shared/boxenv"
-	"github.com/openmausbot/botbox/shared/hostport"
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/seccomp"
 	"github.com/openmausbot/botbox/worker/internal/spec"
@@ -19,15 +17,16 @@ import (
 // whyTopics print the rows of the tables that decide: nothing is explained
 // that does not also happen.
 var whyTopics = map[string]func(*call, string) error{
-	"host":    (*call).whyHost,
 	"syscall": (*call).whySyscall,
 	"reason":  (*call).whyReason,
 }
 
 func whyVerb(c *call, args []string) (int, error) {
 	var engine string
+	var q hostQuestion
 	define := func(set *flag.FlagSet) {
 		set.StringVar(&engine, "engine", engine, "with env: in a box of `ENGINE`")
+		q.define(set)
 	}
 	words, err := c.parse("why", args, define)
 	if err == nil && len(words) > 2 { // flags may stand behind the words, too
@@ -38,34 +37,14 @@ func whyVerb(c *call, args []string) (int, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case len(words) == 2 && words[0] == "env":
+	case len(words) == 2 && words[0] == "env" && q.none():
 		return 0, c.whyEnv(words[1], engine)
-	case len(words) != 2 || engine != "" || whyTopics[words[0]] == nil:
-		return 0, reason.New(reason.Usage, "why takes a topic and a word: host H[:P], env NAME [--engine E], syscall NAME or reason CODE")
+	case len(words) == 2 && words[0] == "host" && engine == "":
+		return 0, c.whyHost(words[1], q)
+	case len(words) != 2 || engine != "" || !q.none() || whyTopics[words[0]] == nil:
+		return 0, reason.New(reason.Usage, "why takes a topic and a word: host H[:P] [--box ID | --allow-host PATTERN], env NAME [--engine E], syscall NAME or reason CODE")
 	}
 	return 0, whyTopics[words[0]](c, words[1])
-}
-
-func (c *call) whyHost(text string) error {
-	h, err := hostport.ParseDefault(text, 443)
-	if err != nil {
-		return reason.New(reason.Usage, "%s is no host: %w", text, err)
-	}
-	if h.Name != "" {
-		if why, refused := addrpolicy.RefusedName(h.Name); refused {
-			fmt.Fprintf(c.stdout, "refused: %s\n", why)
-			return nil
-		}
-		fmt.Fprintln(c.stdout, "allowed by name; every address that it resolves to is judged when the gate dials")
-		return nil
-	}
-	v := addrpolicy.Classify(h.Addr)
-	word := "refused"
-	if v.Allowed {
-		word = "allowed"
-	}
-	fmt.Fprintf(c.stdout, "%s: %s (%s)\n", word, v.Class, v.Reason)
-	return nil
 }
 
 func (c *call) whyEnv(name, engine string) error {
@@ -74,12 +53,25 @@ func (c *call) whyEnv(name, engine string) error {
 	}
 	verdict, why := boxenv.Decide(name, engine, nil)
 	fmt.Fprintf(c.stdout, "%s: %s\n", verdict, why)
+	for _, g := range boxenv.AllGiven() {
+		if g.Name == name {
+			value := boxenv.Fixed(int(c.settings.Port))[name]
+			fmt.Fprintf(c.stdout, "given to %s: %s=%s (%s)\n", givenTo(g), name, value, g.Reason)
+		}
+	}
 	for _, row := range boxenv.All() {
 		if row.Name == name && row.Engine != "" && engine == "" {
 			fmt.Fprintf(c.stdout, "%s in a box of %s: %s\n", row.Verdict, row.Engine, row.Reason)
 		}
 	}
 	return nil
+}
+
+func givenTo(g boxenv.Given) string {
+	if g.Gate {
+		return "every engine's box with gates"
+	}
+	return "every box"
 }
 
 func (c *call) whySyscall(name string) error {

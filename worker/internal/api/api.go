@@ -63,6 +63,7 @@ func (s *Server) routes() http.Handler {
 		"GET /api/cloud/box":         func(*http.Request) (any, error) { return s.Report(), nil },
 		"GET /v1/boxes":              s.boxes,
 		"GET /v1/boxes/{id}":         s.box,
+		"GET /v1/boxes/{id}/why":     s.why,
 		"DELETE /v1/boxes/{id}":      s.end,
 		"POST /v1/boxes/{id}/signal": s.signal,
 		"POST /v1/keys/rotate":       s.rotate,
@@ -77,6 +78,7 @@ func (s *Server) routes() http.Handler {
 			write(w, http.StatusOK, v)
 		})
 	}
+	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, reason.New(reason.NoSuchRoute, "there is no %s %s here", r.Method, r.URL.Path))
 	})

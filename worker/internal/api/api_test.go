@@ -59,6 +59,7 @@ func TestAStrangerIsRefusedEverywhere(t *testing.T) {
 	stranger := context.WithValue(t.Context(), peerFault{}, reason.New(reason.NotYours, "this worker belongs to another user"))
 	for _, route := range []string{
 		"GET /api/cloud/box", "GET /v1/boxes", "GET /v1/boxes/x", "DELETE /v1/boxes/x", "POST /v1/boxes/x/signal", "POST /v1/selfcheck",
+		"GET /v1/events", "GET /v1/boxes/x/why",
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		w := httptest.NewRecorder()

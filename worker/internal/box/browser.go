@@ -52,7 +52,16 @@ var chromeFlags = []flag{
 	{"--proxy-server", "socks5://127.0.0.1:1080", "every connection asks the SOCKS gate, by name: the gate resolves"},
 	{"--proxy-bypass-list", "<-loopback>", "Chrome bypasses every proxy for loopback and link-local addresses unless told not to"},
 	{"--disable-quic", "", "QUIC is UDP, which the gate does not carry: Chrome would try it first and wait"},
-	{"--force-webrtc-ip-handling-policy", "disable_non_proxied_udp", "WebRTC sends UDP past every proxy, and tells pages the box's addresses"},
+	{"--webrtc-ip-handling-policy", "disable_non_proxied_udp", "WebRTC sends UDP past every proxy, and tells pages the box's addresses"},
+	{"--force-webrtc-ip-handling-policy", "disable_non_proxied_udp", "the same by its older name, which Chromium 156 no longer reads"},
+}
+
+// ChromeFlags gives the words that a gated browser's command line ends with.
+func ChromeFlags() (words []string) {
+	for _, f := range chromeFlags {
+		words = append(words, f.String())
+	}
+	return words
 }
 
 // refusedFlags are taken out of the command line that a browser daemon
@@ -126,9 +135,7 @@ func chromeArgv(argv []string, profile string, gated bool) (out, warnings []stri
 		out = append(out, "--user-data-dir="+profile)
 	}
 	if gated {
-		for _, f := range chromeFlags {
-			out = append(out, f.String())
-		}
+		out = append(out, ChromeFlags()...)
 	}
 	return append(out, argv[end:]...), warnings
 }

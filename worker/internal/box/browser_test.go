@@ -36,7 +36,7 @@ func TestBrowserGolden(t *testing.T) {
 }
 
 func TestChromesCommandLine(t *testing.T) {
-	const ours = "--proxy-server=socks5://127.0.0.1:1080 --proxy-bypass-list=<-loopback> --disable-quic --force-webrtc-ip-handling-policy=disable_non_proxied_udp"
+	const ours = "--proxy-server=socks5://127.0.0.1:1080 --proxy-bypass-list=<-loopback> --disable-quic --webrtc-ip-handling-policy=disable_non_proxied_udp --force-webrtc-ip-handling-policy=disable_non_proxied_udp"
 	for in, c := range map[string]struct {
 		want    string
 		dropped int

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/openmausbot/botbox/shared/boxenv"
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/seccomp"
 	"github.com/openmausbot/botbox/worker/internal/spec"
@@ -157,8 +158,8 @@ var cpuFiles = []string{
 	"/sys/devices/system/cpu/online",
 }
 
-// EntryPath is where boxentry stands in a box; nothing else of ours is there.
-const EntryPath = "/run/botbox/boxentry"
+// EntryPath is where boxentry stands in a box.
+const EntryPath = boxenv.EntryPath
 
 // NewPlan turns a spec into a box. It looks at nothing but its arguments; the
 // paths it names are opened, and refused again if need be, by Open.

@@ -47,6 +47,9 @@ func (e *Entry) To(h hostport.Host) { e.Host, e.Port = h.Hostname(), h.Port }
 // Refuse answers the client and notes the refusal.
 func (e *Entry) Refuse(c Stream, r *Refusal, subject string) {
 	e.Class, e.Status = r.Class, r.Status
+	if r.Class == classBudget { // also in the midst of what was let through
+		e.Allowed = false
+	}
 	r.Answer(c, subject)
 }
 

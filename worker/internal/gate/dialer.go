@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 	"time"
 
@@ -34,8 +33,15 @@ type Dialer struct {
 	Resolver    Resolver           // nil is Go's own
 	AllowHosts  []hostport.Pattern // the machine's: nil is any host; empty but not nil is none
 	BoxHosts    []hostport.Pattern // the box's own, which can only narrow the machine's
-	AllowPorts  []uint16           // nil is any port that RefusePorts does not name
+	BoxDeny     []hostport.Pattern // wins over every allow list, also for what an allowed name resolves to
+	AllowPorts  []uint16           // the machine's: nil is any port that RefusePorts does not name
+	BoxPorts    []uint16           // the box's own: nil is any; empty but not nil is none
 	RefusePorts []uint16           // nil is port 25, for mail abuse
+	Budget      *Budget            // the box's bytes; nil has no end
+	// Learn notes which hosts are reached and passes over the lists of hosts
+	// and ports: over nothing else, not over an address, a refused name or a
+	// refused port. Nil is no learning.
+	Learn *Lessons
 	// Except names addresses that are let through although the address
 	// policy refuses them. It lifts nothing else: not the allow list, not a
 	// port, not a refused name.
@@ -45,6 +51,9 @@ type Dialer struct {
 // Dial connects to h, or says why not. The connection is a *net.TCPConn.
 func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refusal) {
 	if r := d.permitted(h); r != nil {
+		return nil, r
+	}
+	if r := d.Budget.refusal(); r != nil {
 		return nil, r
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
@@ -57,37 +66,8 @@ func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refu
 	if err != nil {
 		return nil, failed(err, h)
 	}
+	d.Learn.reached(h)
 	return c, nil
-}
-
-// permitted is what can be said of h without any packet.
-func (d *Dialer) permitted(h hostport.Host) *Refusal {
-	refuse := d.RefusePorts
-	if refuse == nil {
-		refuse = []uint16{25}
-	}
-	if h.Port == 0 || slices.Contains(refuse, h.Port) || d.AllowPorts != nil && !slices.Contains(d.AllowPorts, h.Port) {
-		return Denied("port", "this port is closed to boxes", "Use another port, or change the gate's port setting.")
-	}
-	if !listed(d.AllowHosts, h) || !listed(d.BoxHosts, h) {
-		return Denied("not-allowed", "the host is not on this box's allow list", "Ask whoever started the box to allow the host.")
-	}
-	if h.Name == "" {
-		return nil
-	}
-	why, refused := addrpolicy.RefusedName(h.Name)
-	switch {
-	case !refused:
-		return nil
-	case h.Name == "localhost":
-		return loopback("name")
-	}
-	return Denied("name", why, hintPolicy)
-}
-
-// listed tells whether a list lets h through.
-func listed(allow []hostport.Pattern, h hostport.Host) bool {
-	return allow == nil || slices.ContainsFunc(allow, func(p hostport.Pattern) bool { return p.Match(h) })
 }
 
 // failed turns a dialling error into what the box may know of it. A literal
@@ -95,7 +75,7 @@ func listed(allow []hostport.Pattern, h hostport.Host) bool {
 // or the box could map an internal DNS through us.
 func failed(err error, h hostport.Host) *Refusal {
 	if r := (*Refusal)(nil); errors.As(err, &r) {
-		if h.Name != "" && r.Status == 403 {
+		if h.Name != "" && r.Status == 403 && r.Class != classDenied {
 			return nonPublic()
 		}
 		return r

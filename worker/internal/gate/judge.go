@@ -17,6 +17,9 @@ var ownAddress = addrpolicy.Verdict{Class: "own", Reason: "address of the machin
 // policy knows prefixes; the routing table knows this machine: every interface
 // address, also one that was added a moment ago, and AnyIP local routes.
 func (d *Dialer) judge(ap netip.AddrPort) *Refusal {
+	if r := d.deniedAnswer(ap); r != nil {
+		return r
+	}
 	if d.excepted(ap) {
 		return nil
 	}
@@ -89,6 +92,8 @@ func (d *Dialer) pick(answers []netip.Addr, port uint16) ([]netip.AddrPort, *Ref
 			out = append(out, ap)
 		case r.Status != 403:
 			routeless = true // no IPv6 here, most often: the other family may do
+		case r.Class == classDenied:
+			return nil, r // the box's own list: it tells the box nothing new
 		case !addrpolicy.Class(r.Class).Skippable():
 			return nil, nonPublic()
 		}

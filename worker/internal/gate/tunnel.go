@@ -26,6 +26,7 @@ type Idle struct {
 	stopped atomic.Bool  // a check that is already running must not arm the timer again
 	timer   *time.Timer
 	end     func()
+	budget  *Budget // of the bytes that are copied under this watch
 }
 
 // NewIdle calls end once when nothing was passed for limit.
@@ -61,11 +62,19 @@ func (i *Idle) check() {
 // ended, and closes both. A direction that ends is half-closed, so the other
 // one may go on. Up and down are the bytes that were delivered.
 func Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
-	watch := NewIdle(idle, func() {
+	return (*Budget)(nil).Tunnel(client, upstream, idle)
+}
+
+// Tunnel is one whose bytes are counted, and which ends with the budget.
+func (b *Budget) Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
+	end := func() {
 		client.Close()
 		upstream.Close()
-	})
+	}
+	watch := NewIdle(idle, end)
+	watch.budget = b
 	defer watch.Stop()
+	defer b.OnOver(end)()
 	var wg sync.WaitGroup
 	wg.Go(func() { up = pump(upstream, client, watch) })
 	down = pump(client, upstream, watch)
@@ -78,7 +87,7 @@ func Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
 // pump copies one direction. After an error it closes both ends, for no byte
 // can be delivered any more and the other direction must not wait for ever.
 func pump(dst, src Stream, watch *Idle) (total int64) {
-	total, err := Copy(dst, src, watch)
+	total, err := Copy(watch.budget.Writer(dst), src, watch)
 	if err == nil {
 		err = dst.CloseWrite()
 	}

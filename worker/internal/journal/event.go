@@ -23,13 +23,17 @@ var (
 	BoxEnded        = Event{"box-ended", "9e405a2ca611e93ec2dc80968f907df6", slog.LevelInfo, "a box has ended"}
 	BoxRefused      = Event{"box-refused", "a118e093e61f00a73a9c2dc923537255", slog.LevelWarn, "a box was refused"}
 	GateRefusal     = Event{"gate-refusal", "05ce05b81a0ed829591b273b811a1d1b", slog.LevelWarn, "a gate refused a connection"}
+	GateAllowed     = Event{"gate-allowed", "435d544555b0694edec5102d02b3e47d", slog.LevelDebug, "a gate let a connection through"}
+	BudgetSpent     = Event{"budget-spent", "bc1967fefc0f612f04e17b7e176bcd6c", slog.LevelWarn, "a box has used up its bytes of egress, and its connections have ended"}
+	BoxLearns       = Event{"box-learns", "1dc169f4a24bfb19372ed6886db8dad0", slog.LevelWarn, "a box learns: its egress lists and the machine's are noted and not held"}
+	BoxLearnt       = Event{"box-learnt", "3b5ff52c15f2b56a99186405b3e30cd9", slog.LevelInfo, "a box that learnt has ended"}
 	TokenStolen     = Event{"token-stolen", "4f4e0cdf6cd43a3d43fe8515451b621c", slog.LevelError, "a token came from a box that it was not made for, and is revoked"}
 	KeyEchoed       = Event{"key-echoed", "a7b3f1c05d2e4c6f9b1f0e83d47a6c25", slog.LevelWarn, "an upstream sent a key back, and it was overwritten"}
 )
 
 // Events gives the table.
 func Events() []Event {
-	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxRefused, GateRefusal, TokenStolen, KeyEchoed}
+	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxRefused, GateRefusal, GateAllowed, BudgetSpent, BoxLearns, BoxLearnt, TokenStolen, KeyEchoed}
 }
 
 // Log writes the event with attrs. Keys are in lower case with underscores

@@ -3,6 +3,7 @@ package journal
 import (
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,14 +31,21 @@ type Log struct {
 //	text     one line each on stderr
 //	json     one JSON object a line on stderr
 //
+// With +debug behind it, records of the level Debug are written, too.
+//
 // The decision is made once. An entry that the journal does not take is
 // written to stderr as text.
 func Open(mode string, stderr io.Writer) (*Log, error) {
+	mode, debug := strings.CutSuffix(mode, Debug)
 	s, err := choose(mode, stderr)
 	if err != nil {
 		return nil, err
 	}
-	return start(s), nil
+	l := start(s)
+	if debug {
+		l.least = slog.LevelDebug
+	}
+	return l, nil
 }
 
 func start(s sink) *Log {
@@ -54,8 +62,11 @@ func (l *Log) Hush(mode string) {
 	}
 }
 
+// Debug stands behind a mode that shall leave nothing out.
+const Debug = "+debug"
+
 // Handler gives the slog.Handler that writes here. Records below Info are
-// left out.
+// left out, unless the mode said otherwise.
 func (l *Log) Handler() slog.Handler { return &handler{log: l} }
 
 // Dropped gives the number of entries that were dropped since the log last

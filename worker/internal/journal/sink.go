@@ -38,7 +38,7 @@ func choose(mode string, stderr io.Writer) (sink, error) {
 	case "json":
 		return lines(stderr, jsonLine), nil
 	}
-	return nil, reason.New(reason.BadSetting, "OMB_LOG must be auto, journal, text or json")
+	return nil, reason.New(reason.BadSetting, "OMB_LOG must be auto, journal, text or json, with or without +debug")
 }
 
 // intoJournal tells whether stderr is a stream of the journal's. A

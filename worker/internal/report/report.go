@@ -80,6 +80,15 @@ func (b *Brokered) Count(counters map[string]uint64) {
 	}
 }
 
+// Egress is what the machine's boxes may reach. The address policy and the
+// refused names are above it, and a box's own policy can only narrow it.
+type Egress struct {
+	Allow  []string `json:"allow"`  // patterns of hosts; null is any public host
+	Ports  []uint16 `json:"ports"`  // null is any that refuse does not name
+	Refuse []uint16 `json:"refuse"` // ports
+	Except []string `json:"except"` // ADDR:PORT, each with a warning
+}
+
 // Report is the body of GET /api/cloud/box. The first fields are the seed's.
 type Report struct {
 	Box      string   `json:"box"`
@@ -101,6 +110,8 @@ type Report struct {
 	Kernel   string   `json:"kernel"`
 	Landlock int      `json:"landlock"` // the version of this kernel's, 0 = none: boxes lack their second write wall
 	Warnings []string `json:"warnings"`
+
+	Egress *Egress `json:"egress,omitempty"` // the machine's policy; null where no worker answers
 
 	Limits map[string]string `json:"limits,omitempty"` // what can bound pids, memory and cpu of a box here
 }

@@ -185,6 +185,9 @@ func (s *Spec) check() error {
 	if err := s.checkBrowser(); err != nil {
 		return err
 	}
+	if err := s.checkEgress(); err != nil {
+		return err
+	}
 	return s.checkPaths()
 }
 
@@ -266,9 +269,6 @@ func (s *Spec) refuseLater() error {
 	for field, asked := range map[string]bool{
 		"net.relay":              s.Net.Relay,
 		"net.loopback_upstreams": len(s.Net.LoopbackUpstreams) > 0,
-		"net.egress.deny":        len(s.Net.Egress.Deny) > 0,
-		"net.egress.ports":       len(s.Net.Egress.Ports) > 0,
-		"net.egress.max_bytes":   s.Net.Egress.MaxBytes != 0,
 		"broker.mcp":             len(s.Broker.MCP) > 0,
 		"browser.launcher":       s.Browser.Launcher,
 		"limits.idle_s":          s.Limits.IdleS != 0,

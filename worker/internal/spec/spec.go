@@ -92,14 +92,16 @@ type Net struct {
 	LoopbackUpstreams []Loopback `json:"loopback_upstreams,omitempty"`
 }
 
-// Egress narrows what the egress gate lets through. Allow is a pointer
-// because absent means any public host and an empty list means none.
+// Egress narrows what the egress gate, or a browser's SOCKS gate, lets
+// through. Allow and Ports are pointers because absent means any public host
+// and any port, and an empty list means none.
 type Egress struct {
-	Profile  string    `json:"profile,omitempty"`
+	Profile  string    `json:"profile,omitempty"` // public: there is no other
 	Allow    *[]string `json:"allow,omitempty"`
-	Deny     []string  `json:"deny,omitempty"`
-	Ports    []int     `json:"ports,omitempty"`
-	MaxBytes int64     `json:"max_bytes,omitempty"`
+	Deny     []string  `json:"deny,omitempty"` // wins over allow
+	Ports    *[]int    `json:"ports,omitempty"`
+	MaxBytes int64     `json:"max_bytes,omitempty"` // of all connections, both ways; 0 has no end
+	Learn    bool      `json:"learn,omitempty"`     // the lists, the machine's too, are noted and not held
 }
 
 // Harness says which server the harness gate asks.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/events"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 )
 
@@ -40,6 +41,8 @@ func (t *Turn) Attend() (int, error) {
 	close(t.ready)
 	t.runner.Count("boxed")
 	t.log(journal.BoxStarted, slog.Int("pid", live.Engine.Pid), slog.Int("landlock", live.Landlock))
+	t.record(events.Event{Event: journal.BoxStarted.Name, Life: &events.Life{Pid: live.Engine.Pid}})
+	t.learns()
 	defer t.watchTime()()
 	live.Engine.Wait()
 	t.runner.Broker.Revoke(t.ID)

@@ -6,13 +6,10 @@ import (
 	"net"
 	"sync"
 
-	"github.com/openmausbot/botbox/shared/hostport"
 	"github.com/openmausbot/botbox/shared/reason"
-	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/gate/egress"
 	"github.com/openmausbot/botbox/worker/internal/gate/harness"
 	"github.com/openmausbot/botbox/worker/internal/gate/socks"
-	"github.com/openmausbot/botbox/worker/internal/journal"
 )
 
 // server is what serves one donated listener.
@@ -24,17 +21,11 @@ type server interface {
 // chooseGates makes the servers of this box's ports, in the ports' order. They
 // do nothing before they have a listener.
 func (t *Turn) chooseGates() error {
-	dialer := t.runner.Egress
-	if allow := t.Spec.Net.Egress.Allow; allow != nil {
-		dialer.BoxHosts = []hostport.Pattern{} // given and empty lets nothing through
-		for _, text := range *allow {
-			p, err := hostport.ParsePattern(text)
-			if err != nil {
-				return reason.New(reason.BadSpec, "the spec is not usable: field net.egress.allow: %w", err)
-			}
-			dialer.BoxHosts = append(dialer.BoxHosts, p)
-		}
+	dialer, err := t.narrow(t.runner.Egress)
+	if err != nil {
+		return err
 	}
+	t.egress = dialer
 	if t.Spec.Kind == "browser" {
 		t.gates = map[int]server{
 			t.Plan.Ports.SOCKS: socks.New(socks.Options{Box: t.ID, Dialer: dialer, Log: t.decided, Fault: t.fault}),
@@ -55,16 +46,6 @@ func (t *Turn) chooseGates() error {
 		t.Plan.Ports.Harness: har,
 	}
 	return nil
-}
-
-// decided logs what a gate refused. Where a box went is its own affair; where
-// it was not let is what an operator looks for.
-func (t *Turn) decided(d gate.Decision) {
-	if d.Allowed {
-		return
-	}
-	t.log(journal.GateRefusal, slog.String("method", d.Method), slog.String("host", d.Host),
-		slog.Int("port", int(d.Port)), slog.String("class", d.Class), slog.Int("status", d.Status))
 }
 
 // fault logs a panic over one connection; the other boxes' go on.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
+	"github.com/openmausbot/botbox/worker/internal/events"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 )
 
@@ -107,6 +108,8 @@ func (t *Turn) conclude(code int) {
 	t.runner.remember(t.ending)
 	t.log(journal.BoxEnded, slog.Int("code", code), slog.String("end", t.ending.End),
 		slog.Int64("ms", time.Since(t.Since).Milliseconds()))
+	t.learnt()
+	t.record(events.Event{Event: journal.BoxEnded.Name, Life: &events.Life{Code: &code, End: t.ending.End}})
 }
 
 // Ending tells how the box ended. It is for whoever has seen Attend return

@@ -14,6 +14,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
+	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 	"github.com/openmausbot/botbox/worker/internal/spec"
 )
@@ -27,6 +28,7 @@ type Turn struct {
 	Since  time.Time
 	runner *Runner
 	gates  map[int]server // by port
+	egress gate.Dialer    // the machine's, narrowed by the spec
 	live   *box.Live      // set when the engine may run
 	group  *cgroup.Group
 	ready  chan struct{}
@@ -240,6 +242,9 @@ func (t *Turn) describe(a Answer) Answer {
 		}
 	}
 	a.Warnings = append(a.Warnings, t.Plan.Warnings...)
+	if t.Learns() {
+		a.Warnings = append(a.Warnings, LearnWarning)
+	}
 	for _, name := range a.Unbrokered {
 		a.Warnings = append(a.Warnings, name+" stays raw in the box: its service takes no base URL")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
+	"github.com/openmausbot/botbox/worker/internal/events"
 	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 	"github.com/openmausbot/botbox/worker/internal/secret"
@@ -44,6 +45,7 @@ type Runner struct {
 	Harness string      // the server behind the harness gate, tcp:HOST:PORT or unix:PATH
 	Secrets func(name string) (secret.Text, error)
 	Log     *slog.Logger
+	Events  *events.Ring // nil where nobody can ask for them
 	// Groups bounds boxes by cgroups; nil where this process rules none, and
 	// NoGroups then says why not.
 	Groups   *cgroup.Tree
@@ -118,6 +120,10 @@ func (r *Runner) Running() []*Turn {
 // Refuse counts a spec that got no box, and says so in the log.
 func (r *Runner) Refuse(s spec.Spec, err error) error {
 	r.Count("refused")
+	r.Events.Add(events.Event{
+		Event: journal.BoxRefused.Name, Bot: s.Bot, Conversation: s.Conversation, Engine: s.Engine,
+		Life: &events.Life{Reason: string(reason.Of(err).Code)},
+	})
 	journal.BoxRefused.Log(r.Log, slog.String("reason", string(reason.Of(err).Code)),
 		slog.String("bot_id", s.Bot), slog.String("conversation_id", s.Conversation), slog.String("cause", err.Error()))
 	return err

@@ -97,11 +97,12 @@ func (g *Gate) connect(ctx context.Context, conn *http1.Conn, req *http1.Request
 	if _, err := conn.Stream.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		return
 	}
-	early, err := conn.Flush(upstream)
+	budget := g.opts.Dialer.Budget
+	early, err := conn.Flush(budget.Writer(upstream))
 	if err != nil {
 		return
 	}
-	e.Up, e.Down = gate.Tunnel(conn.Stream, upstream, g.opts.Idle)
+	e.Up, e.Down = budget.Tunnel(conn.Stream, upstream, g.opts.Idle)
 	e.Up += int64(early)
 }
 
@@ -117,7 +118,7 @@ func (g *Gate) forward(ctx context.Context, conn *http1.Conn, req *http1.Request
 	}
 	e.To(host)
 	x := http1.Exchange{
-		Client: conn, Request: req, Idle: g.opts.Idle, Upgrade: req.Websocket(),
+		Client: conn, Request: req, Idle: g.opts.Idle, Budget: g.opts.Dialer.Budget, Upgrade: req.Websocket(),
 		Head: req.Head(path, hostField(host), func(string) bool { return false }, req.Websocket()),
 		Dial: func() (gate.Stream, *gate.Refusal) {
 			c, r := g.opts.Dialer.Dial(ctx, host)

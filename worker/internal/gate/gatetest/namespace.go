@@ -1,6 +1,7 @@
 package gatetest
 
 import (
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -14,7 +15,9 @@ import (
 // outside carries the network namespace that the first process is in.
 const outside = "BOTBOX_TEST_OUTER_NETNS"
 
-// Inside runs the calling test once more in a network namespace of its own.
+// Inside runs the calling test once more in a network namespace of its own,
+// and in a mount namespace, where it may put files of its own in place of the
+// machine's.
 // It returns true there, and false in the first process once the second one
 // has passed; the test then returns.
 func Inside(t *testing.T) bool {
@@ -30,9 +33,9 @@ func Inside(t *testing.T) bool {
 		Run(t, "ip", "link", "set", "lo", "up")
 		return true
 	}
-	args := []string{"-rn"}
+	args := []string{"-rnm"}
 	if os.Geteuid() == 0 {
-		args = []string{"-n"}
+		args = []string{"-nm"}
 	}
 	if out, err := exec.Command("unshare", append(args, "ip", "link")...).CombinedOutput(); err != nil {
 		skip(t, "no network namespace to be had: "+string(out))
@@ -70,9 +73,17 @@ const (
 	Near6, Far6 = "2600:ff00::1", "2600:ff00::4"
 )
 
-// Neighbour makes a second network namespace that is joined to this one by a
-// veth pair. The function that it returns listens there.
-func Neighbour(t *testing.T) (listen func(address string) net.Listener) {
+// Peer is a second network namespace, joined to the test's by a veth pair.
+type Peer struct {
+	t     *testing.T
+	there func(func()) // runs a function in it
+}
+
+// Neighbour makes one. The function that it returns listens there.
+func Neighbour(t *testing.T) (listen func(address string) net.Listener) { return Join(t).Listen }
+
+// Join makes one.
+func Join(t *testing.T) *Peer {
 	t.Helper()
 	work := make(chan func())
 	tid := make(chan string)
@@ -90,11 +101,11 @@ func Neighbour(t *testing.T) (listen func(address string) net.Listener) {
 		}
 	}()
 	t.Cleanup(func() { close(work) })
-	there := func(f func()) {
+	p := &Peer{t, func(f func()) {
 		done := make(chan struct{})
 		work <- func() { defer close(done); f() }
 		<-done
-	}
+	}}
 	far := <-tid
 	Run(t, "ip", "link", "add", "near", "type", "veth", "peer", "name", "far")
 	Run(t, "ip", "link", "set", "far", "netns", far)
@@ -105,20 +116,41 @@ func Neighbour(t *testing.T) (listen func(address string) net.Listener) {
 	}
 	configure("near", Near4, Near6)
 	// exec forks from the locked thread, so the child is in its namespace.
-	there(func() {
+	p.there(func() {
 		// Go decides once whether there is IPv6, by binding ::1.
 		Run(t, "ip", "link", "set", "lo", "up")
 		configure("far", Far4, Far6)
 	})
-	return func(address string) net.Listener {
-		t.Helper()
-		var ln net.Listener
-		var err error
-		there(func() { ln, err = net.Listen("tcp", address) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { ln.Close() })
-		return ln
+	return p
+}
+
+// Also gives both ends one more address of a network, with its length.
+func (p *Peer) Also(near, far string) {
+	p.t.Helper()
+	Run(p.t, "ip", "addr", "add", near, "dev", "near")
+	p.there(func() { Run(p.t, "ip", "addr", "add", far, "dev", "far") })
+}
+
+// Listen accepts TCP there.
+func (p *Peer) Listen(address string) net.Listener {
+	p.t.Helper()
+	return opened(p, func() (net.Listener, error) { return net.Listen("tcp", address) })
+}
+
+// ListenPacket receives UDP there.
+func (p *Peer) ListenPacket(address string) net.PacketConn {
+	p.t.Helper()
+	return opened(p, func() (net.PacketConn, error) { return net.ListenPacket("udp", address) })
+}
+
+// opened opens a socket there, for as long as the test runs.
+func opened[S io.Closer](p *Peer, open func() (S, error)) (s S) {
+	p.t.Helper()
+	var err error
+	p.there(func() { s, err = open() })
+	if err != nil {
+		p.t.Fatal(err)
 	}
+	p.t.Cleanup(func() { s.Close() })
+	return s
 }

@@ -13,6 +13,7 @@ import (
 const (
 	continueWait = 5 * time.Second // then the body is sent without a 100
 	maxInterim   = 16              // 1xx answers before the final one
+	lastWord     = time.Second     // for a client that is told that the budget is over
 )
 
 // Exchange is one request that a gate let through, on its way to one upstream
@@ -24,6 +25,7 @@ type Exchange struct {
 	Dial     func() (gate.Stream, *gate.Refusal)
 	Idle     time.Duration // nothing passed for so long: both ends are closed
 	MaxBody  int64         // bytes of the request's body; 0 is no limit
+	Budget   *gate.Budget  // of heads and bodies, both ways
 	Upgrade  bool          // a 101 may turn the connection into a tunnel
 	upstream gate.Stream
 	watch    *gate.Idle
@@ -41,6 +43,14 @@ type Result struct {
 // never the client's, except where a stream has to be cut short. The end of
 // ctx closes the upstream.
 func (x *Exchange) Run(ctx context.Context) Result {
+	result := x.run(ctx)
+	if result.Refusal != nil && x.Budget.Over() {
+		result.Refusal = gate.Spent() // whatever else was found when the upstream had been closed
+	}
+	return result
+}
+
+func (x *Exchange) run(ctx context.Context) Result {
 	request := newBody(x.Client.br, x.Request.Framing)
 	if r := x.admit(request); r != nil {
 		return Result{Refusal: r}
@@ -57,6 +67,13 @@ func (x *Exchange) Run(ctx context.Context) Result {
 		upstream.Close()
 	})
 	defer x.watch.Stop()
+	defer x.Budget.OnOver(func() {
+		upstream.Close()
+		x.Client.Stream.SetWriteDeadline(time.Now().Add(lastWord))
+	})()
+	if !x.Budget.Admit(len(x.Head)) {
+		return Result{Refusal: gate.Spent()}
+	}
 	if _, err := upstream.Write(x.Head); err != nil {
 		return Result{Refusal: badGateway("the upstream closed the connection")}
 	}
@@ -120,8 +137,8 @@ func (x *Exchange) answer(up *upload) Result {
 		}
 		up.proceed()
 		if x.Request.Minor == 1 { // HTTP/1.0 knows no interim answers
-			if _, err := x.Client.Stream.Write(resp.head(1, true, false)); err != nil {
-				return Result{}
+			if err := x.head(resp.head(1, true, false)); err != nil {
+				return over(Result{}, err)
 			}
 		}
 	}
@@ -139,16 +156,17 @@ func refusalOf(err error) *gate.Refusal {
 
 func (x *Exchange) final(br *bufio.Reader, resp *response, up *upload) Result {
 	result := Result{Status: resp.status}
+	down := x.Budget.Writer(x.Client.Stream)
 	chunked := resp.framing.Kind == Chunked && x.Request.Minor == 1
 	keep := resp.framing.Kind != UntilClose && up.consumed.Load() && x.Request.keepAlive()
-	if _, err := x.Client.Stream.Write(resp.head(x.Request.Minor, keep, false)); err != nil {
-		return result
+	if err := x.head(resp.head(x.Request.Minor, keep, false)); err != nil {
+		return over(result, err)
 	}
 	if !resp.framing.hasBody() {
 		result.Keep = keep
 		return result
 	}
-	n, err := copyBody(x.Client.Stream, newBody(br, resp.framing), chunked, x.watch)
+	n, err := copyBody(down, newBody(br, resp.framing), chunked, x.watch)
 	result.Down = n
 	result.Keep = keep && err == nil
 	if err != nil {
@@ -162,20 +180,38 @@ func (x *Exchange) final(br *bufio.Reader, resp *response, up *upload) Result {
 func (x *Exchange) tunnel(br *bufio.Reader, resp *response) Result {
 	x.watch.Stop() // the tunnel has one of its own
 	result := Result{Status: 101}
-	if _, err := x.Client.Stream.Write(resp.head(1, true, true)); err != nil {
-		return result
+	if err := x.head(resp.head(1, true, true)); err != nil {
+		return over(result, err)
 	}
-	down, err := flush(x.Client.Stream, br)
+	down, err := flush(x.Budget.Writer(x.Client.Stream), br)
 	if err != nil {
 		return result
 	}
-	up, err := x.Client.Flush(x.upstream)
+	up, err := x.Client.Flush(x.Budget.Writer(x.upstream))
 	if err != nil {
 		return result
 	}
-	result.Up, result.Down = gate.Tunnel(x.Client.Stream, x.upstream, x.Idle)
+	result.Up, result.Down = x.Budget.Tunnel(x.Client.Stream, x.upstream, x.Idle)
 	result.Up += int64(up)
 	result.Down += int64(down)
+	return result
+}
+
+// head writes an answer's head, which passes whole or not at all.
+func (x *Exchange) head(b []byte) error {
+	if !x.Budget.Admit(len(b)) {
+		return gate.Spent()
+	}
+	_, err := x.Client.Stream.Write(b)
+	return err
+}
+
+// over makes a result of a head that could not be written. Where the budget
+// kept it back, the client has had nothing yet and can be told.
+func over(result Result, err error) Result {
+	if r := (*gate.Refusal)(nil); errors.As(err, &r) {
+		return Result{Refusal: r}
+	}
 	return result
 }
 

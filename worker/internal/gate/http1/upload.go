@@ -33,7 +33,7 @@ func (x *Exchange) startUpload(b *body) *upload {
 			case <-time.After(continueWait):
 			}
 		}
-		up.sent, up.err = copyBody(x.upstream, up.noting(b, b.limited(x.MaxBody)), b.framing.Kind == Chunked, x.watch)
+		up.sent, up.err = copyBody(x.Budget.Writer(x.upstream), up.noting(b, b.limited(x.MaxBody)), b.framing.Kind == Chunked, x.watch)
 		if failed := (writeError{}); up.err != nil && !errors.As(up.err, &failed) {
 			// The body is malformed, too large or cut: the upstream must
 			// not take what it has for the whole. A failed write is left

@@ -87,7 +87,7 @@ func (g *Gate) handle(ctx context.Context, c gate.Stream) {
 		return
 	}
 	c.SetDeadline(time.Time{})
-	e.Up, e.Down = gate.Tunnel(c, upstream, g.opts.Idle)
+	e.Up, e.Down = g.opts.Dialer.Budget.Tunnel(c, upstream, g.opts.Idle)
 }
 
 // handshake reads where the client wants to go. Without ok it has had its
