@@ -39,6 +39,7 @@ func verbs() []verb {
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
 		{"kill", "BOX", "end a box whole", killVerb},
 		{"logs", "[-f] [--box ID] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
+		{"mcp", "test URL [--header NAME=ref:SECRET]… [--json]", "try an MCP server the way a bot reaches it, and list its tools", mcpVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},
 		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
 		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | env NAME [--engine E] | syscall NAME | reason CODE}", "explain a decision from the tables that make it", whyVerb},

@@ -14,7 +14,7 @@ import (
 
 // Every code has a status: the caller's fault, a box that cannot be, or ours.
 func TestStatus(t *testing.T) {
-	special := map[reason.Code]int{reason.NoSuchBox: http.StatusNotFound, reason.NoSuchRoute: http.StatusNotFound, reason.NotYours: http.StatusForbidden}
+	special := map[reason.Code]int{reason.NoSuchBox: http.StatusNotFound, reason.NoSuchRoute: http.StatusNotFound, reason.NoSuchTalk: http.StatusNotFound, reason.NotYours: http.StatusForbidden}
 	byExit := map[int]int{
 		reason.ExitUsage: http.StatusBadRequest, reason.ExitNoBox: http.StatusConflict, reason.ExitSystem: http.StatusServiceUnavailable,
 	}

@@ -47,6 +47,8 @@ type Broker struct {
 	now       func() time.Time
 	transport http.RoundTripper
 	sealer    *sealer
+	mcp       *leases       // under mu
+	quiet     time.Duration // after which an MCP stream gets a comment
 	rotating  sync.Mutex
 
 	mu      sync.Mutex
@@ -66,6 +68,10 @@ func New(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	mcp, err := newLeases(o.BootKey)
+	if err != nil {
+		return nil, err
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -75,6 +81,8 @@ func New(o Options) (*Broker, error) {
 	return &Broker{
 		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport,
 		sealer:  sealer,
+		mcp:     mcp,
+		quiet:   keepAliveAfter,
 		tokens:  map[digest]*token{},
 		servers: map[*http.Server]bool{},
 		conns:   map[string]map[net.Conn]bool{},
@@ -121,7 +129,7 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 	}
 	text := newTokenText()
 	record := Record{
-		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.Refs, turn.Limits,
+		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.Refs, turn.Limits, nil,
 	}
 	// First the store, so that whatever ends the token also ends the record.
 	if err := b.keep(record); err != nil {
@@ -149,7 +157,11 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 func (b *Broker) Adopt(records []Record) int {
 	adopted := 0
 	for _, r := range records {
-		if err := b.add(r); err != nil {
+		add := b.add
+		if r.Lease != nil {
+			add = b.adoptLease
+		}
+		if err := add(r); err != nil {
 			b.unkeep(r.Digest)
 			continue
 		}
@@ -194,6 +206,7 @@ func (b *Broker) Revoke(box string) int {
 	}
 	conns := slices.Collect(maps.Keys(b.conns[box]))
 	b.mu.Unlock()
+	b.unbind(box)
 	n := 0
 	for _, t := range living {
 		if b.kill(t, true) {
@@ -288,6 +301,7 @@ func (b *Broker) Close() {
 	for _, t := range living {
 		b.kill(t, false)
 	}
+	b.closeLeases()
 }
 
 func (b *Broker) digest(text string) (d digest) {

@@ -236,6 +236,7 @@ type Record struct {
 	Keys                   []Key
 	Refs                   map[string]string // the secret's name, by the variable of its key
 	Limits                 Limits
+	Lease                  *LeaseRecord // of a conversation's MCP servers; it then has no keys
 }
 
 // plainRecord is a Record before it is sealed: secret.Text refuses to encode.
@@ -246,12 +247,13 @@ type plainRecord struct {
 	Keys                   []plainKey
 	Refs                   map[string]string
 	Limits                 Limits
+	Lease                  *plainLease
 }
 
 type plainKey struct{ Provider, EnvName, Secret, Upstream string }
 
 func (r Record) encode() ([]byte, error) {
-	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits}
+	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits, r.Lease.plain()}
 	for _, k := range r.Keys {
 		plain.Keys = append(plain.Keys, plainKey{k.Provider, k.EnvName, k.Secret.Reveal(), k.Upstream})
 	}
@@ -265,7 +267,7 @@ func decodeRecord(data []byte) (Record, error) {
 	}
 	r := Record{
 		Box: plain.Box, Bot: plain.Bot, Conversation: plain.Conversation, Expires: plain.Expires,
-		Refs: plain.Refs, Limits: plain.Limits,
+		Refs: plain.Refs, Limits: plain.Limits, Lease: plain.Lease.record(),
 	}
 	copy(r.Digest[:], plain.Digest)
 	for _, k := range plain.Keys {

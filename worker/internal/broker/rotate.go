@@ -32,7 +32,7 @@ func (b *Broker) Rotate(read func(ref string) (secret.Text, error), only string)
 		}
 		text, err := read(ref)
 		if err == nil {
-			err = checkKey("the secret "+ref, text)
+			err = b.checkSecret(ref, text)
 		}
 		if err != nil {
 			return Rotated{}, err
@@ -57,6 +57,16 @@ func (b *Broker) Rotate(read func(ref string) (secret.Text, error), only string)
 			boxes[t.box] = true
 		}
 	}
+	for _, l := range b.leased() {
+		n, used, err := b.repointLease(l, fresh)
+		if err != nil {
+			return done, err
+		}
+		done.Grants += n
+		for _, box := range used {
+			boxes[box] = true
+		}
+	}
 	done.Boxes = len(boxes)
 	return done, nil
 }
@@ -69,6 +79,7 @@ func (b *Broker) refs() []string {
 			names[ref] = true
 		}
 	}
+	b.mcpRefs(names)
 	return slices.Sorted(maps.Keys(names))
 }
 

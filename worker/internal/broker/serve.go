@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -93,6 +94,7 @@ type exchange struct {
 	shape shape
 	wrote bool
 	up    *atomic.Int64 // of the request's body, so far
+	mcp   *mcpExchange  // nil for anything but an MCP server
 }
 
 func (x *exchange) WriteHeader(status int) {
@@ -111,6 +113,10 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 func (x *exchange) refuse(code string) {
 	x.event.Code = code
+	if x.mcp != nil {
+		x.refuseMCP(code, refuse(code).message)
+		return
+	}
 	refuse(code).write(x, x.shape)
 }
 
@@ -134,6 +140,8 @@ func (b *Broker) answer(box string, w http.ResponseWriter, r *http.Request) {
 	case code != "":
 		b.count("broker.refused")
 		x.refuse(code)
+	case call.mcp != nil:
+		b.forwardMCP(x, *call.mcp)
 	case call.route != nil && call.route.local:
 		x.WriteHeader(http.StatusOK)
 	default:
@@ -164,6 +172,7 @@ type call struct {
 	route     *route          // nil for a WebSocket
 	websocket *websocketRoute // nil for anything else
 	target    target
+	mcp       *mcpCall // then nothing else
 }
 
 // admit says what a request may do, or the code of its refusal.
@@ -174,6 +183,9 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 	t, ok := splitTarget(x.r.RequestURI)
 	if !ok {
 		return call{}, "not_found"
+	}
+	if l := b.leaseOf(t.token); l != nil || strings.HasPrefix(t.grant, mcpPrefix) {
+		return b.admitMCP(box, x, t, l)
 	}
 	x.shape = shapeOf(t.grant)
 	if p, ok := providerNamed(t.grant); ok {
@@ -204,7 +216,7 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 			return call{}, code
 		}
 		x.event.Route = row.path
-		return call{token, g, nil, row, t}, ""
+		return call{token, g, nil, row, t, nil}, ""
 	}
 	r, known := g.provider.rule(x.r.Method, t.path)
 	switch {
@@ -214,7 +226,7 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 		return call{}, "method_refused"
 	}
 	x.event.Route = r.path
-	return call{token, g, r, nil, t}, ""
+	return call{token, g, r, nil, t, nil}, ""
 }
 
 // checkForm refuses requests that could be read in two ways, whatever their

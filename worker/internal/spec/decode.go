@@ -188,6 +188,9 @@ func (s *Spec) check() error {
 	if err := s.checkEgress(); err != nil {
 		return err
 	}
+	if err := s.checkMCP(); err != nil {
+		return err
+	}
 	return s.checkPaths()
 }
 
@@ -269,7 +272,6 @@ func (s *Spec) refuseLater() error {
 	for field, asked := range map[string]bool{
 		"net.relay":              s.Net.Relay,
 		"net.loopback_upstreams": len(s.Net.LoopbackUpstreams) > 0,
-		"broker.mcp":             len(s.Broker.MCP) > 0,
 		"browser.launcher":       s.Browser.Launcher,
 		"limits.idle_s":          s.Limits.IdleS != 0,
 	} {

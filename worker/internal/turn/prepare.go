@@ -212,6 +212,9 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	argv := slices.Clone(t.Plan.Argv[:1])
 	t.Plan.Argv = append(append(argv, issued.Argv...), t.Spec.Argv[1:]...)
 	answer.Grants = issued.Grants
+	if err := t.issueMCP(answer); err != nil {
+		return err
+	}
 	answer.Unbrokered = issued.Unbrokered
 	t.runner.raw(issued.Unbrokered)
 	return nil
@@ -230,7 +233,9 @@ func (t *Turn) withoutNetwork(keys []broker.Key, answer *Answer) {
 func (t *Turn) describe(a Answer) Answer {
 	a.ID, a.Box, a.Build = t.ID, "bwrap", wire.Build
 	a.EnvNames = slices.Sorted(maps.Keys(t.Plan.Env))
-	a.MCPAddresses = map[string]string{}
+	if a.MCPAddresses == nil {
+		a.MCPAddresses = map[string]string{}
+	}
 	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
 	a.Layers["landlock"], a.Layers["limits"] = box.Landlock(), t.Holds()
 	for _, ns := range t.Plan.Namespaces {
