@@ -49,6 +49,7 @@ type Broker struct {
 	sealer    *sealer
 	mcp       *leases       // under mu
 	quiet     time.Duration // after which an MCP stream gets a comment
+	lingers   time.Duration // what is open of an MCP token that was replaced
 	rotating  sync.Mutex
 
 	mu      sync.Mutex
@@ -83,6 +84,7 @@ func New(o Options) (*Broker, error) {
 		sealer:  sealer,
 		mcp:     mcp,
 		quiet:   keepAliveAfter,
+		lingers: lastStreams,
 		tokens:  map[digest]*token{},
 		servers: map[*http.Server]bool{},
 		conns:   map[string]map[net.Conn]bool{},

@@ -327,7 +327,7 @@ func (b *Broker) retire(l *lease) {
 		return
 	}
 	b.unkeep(l.digest)
-	time.AfterFunc(lastStreams, func() { b.endLease(l) })
+	time.AfterFunc(b.lingers, func() { b.endLease(l) })
 }
 
 func (b *Broker) endLease(l *lease) {
