@@ -123,11 +123,11 @@ func throughBroker(ctx context.Context, b Issuer, s broker.MCPServer) (found, er
 	var raw [8]byte
 	rand.Read(raw[:])
 	box := "mcp-test_" + hex.EncodeToString(raw[:])
+	defer b.Revoke(box) // whatever becomes of the next line
 	issued, err := b.IssueMCP(broker.MCPTurn{Box: box, Servers: []broker.MCPServer{s}})
 	if err != nil {
 		return found{}, err
 	}
-	defer b.Revoke(box)
 	l := newPipe()
 	served := make(chan error, 1)
 	go func() { served <- b.Serve(l, box) }()
