@@ -361,10 +361,30 @@ func TestClaudeCodeLivesWithRefusals(t *testing.T) {
 	if refused < len(all)/2 {
 		t.Errorf("control: %d refusals in the audit log", refused)
 	}
-	events := rig.Run(t, p.botbox(nil, "logs", "--json"))
-	for line := range strings.Lines(events.Stdout) {
-		if strings.Contains(line, `"host"`) && strings.Contains(line, `"talk"`) {
-			t.Errorf("the engine went elsewhere: %s", line)
+	if went := p.wentTo("talk"); len(went) > 0 {
+		t.Errorf("the engine went elsewhere: %v", went)
+	}
+	rig.Run(t, p.botbox(nil, "run", "--conversation", "control", "--", "curl", "-s", "-m", "5", "http://192.0.2.1/"))
+	if went := p.wentTo("control"); len(went) == 0 {
+		t.Error("control: the worker keeps nothing of where boxes go")
+	}
+}
+
+// wentTo gives what the gates of a conversation's boxes decided.
+func (p *place) wentTo(conversation string) (hosts []string) {
+	p.t.Helper()
+	boxes := map[string]bool{}
+	for line := range strings.Lines(rig.Run(p.t, p.botbox(nil, "logs", "--json")).Stdout) {
+		var e struct{ Box, Conversation, Verdict, Host string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			p.t.Errorf("%s: %v", line, err)
+		}
+		if e.Conversation == conversation {
+			boxes[e.Box] = true
+		}
+		if boxes[e.Box] && e.Verdict != "" {
+			hosts = append(hosts, e.Host)
 		}
 	}
+	return hosts
 }
