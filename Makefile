@@ -11,7 +11,7 @@ ARGS ?=
 # HOME is its own, so that no file of root's gets into the caller's caches.
 ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN")
 
-.PHONY: build run test check bench fuzz setup-run setup-test clean
+.PHONY: build run test test-vm check bench fuzz setup-run setup-test clean
 
 build:
 	@mkdir -p bin
@@ -31,6 +31,11 @@ run: setup-run build
 # limits are kept on a quiet machine only.
 test: setup-test build
 	$(ROOT) go test -count=1 -p 1 ./...
+
+# The part of it that boots virtual machines: cgroup limits, Landlock, AppArmor
+# and vsock for real, and the supervisor as the first process of a machine.
+test-vm: setup-test
+	$(ROOT) go test -count=1 -v ./testbed/vm
 
 # What a change has to pass before it is handed in.
 check: test

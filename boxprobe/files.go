@@ -174,8 +174,8 @@ func everyMountNosuid(*Fixture) Result {
 
 // mount is a line of mountinfo, as far as we read it.
 type mount struct {
-	point, fstype  string
-	options, super []string
+	root, point, fstype string // root is what of the file system is mounted there
+	options, super      []string
 }
 
 func readMounts() ([]mount, error) {
@@ -192,7 +192,7 @@ func parseMounts(text string) []mount {
 		if !ok || len(f) < 6 || len(b) < 3 {
 			continue
 		}
-		all = append(all, mount{f[4], b[0], strings.Split(f[5], ","), strings.Split(b[2], ",")})
+		all = append(all, mount{f[3], f[4], b[0], strings.Split(f[5], ","), strings.Split(b[2], ",")})
 	}
 	return all
 }

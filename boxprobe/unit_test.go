@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -223,4 +224,20 @@ func FuzzMountsAndStatus(f *testing.F) {
 		foreign(text, 1, first)
 		foreign(text, 0, last)
 	})
+}
+
+// A work folder on the machine's own tmpfs is not the box's, whose mounts show
+// their whole file system.
+func TestPrivateTmpfs(t *testing.T) {
+	text := "1 2 0:5 / /tmp rw - tmpfs tmpfs rw,size=1048576k\n" +
+		"1 2 0:6 / /run rw - tmpfs tmpfs rw\n" +
+		"1 2 0:7 /check-1/work /home/b/work rw - tmpfs tmpfs rw\n" +
+		"1 2 0:8 / /usr ro - ext4 /dev/vda rw\n"
+	got := ""
+	for _, m := range privateTmpfs(parseMounts(text)) {
+		got += fmt.Sprintf("%s %t ", m.point, m.sized())
+	}
+	if want := "/tmp true /run false "; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

@@ -23,6 +23,7 @@ type boot struct {
 	steps    []wire.Step
 	log      *control.Log
 	programs []string // this one and botbox
+	cgroup   int      // open folder of the worker's, or control.OurCgroup
 }
 
 // prepare reads the command line and the settings and looks for what must be
@@ -109,12 +110,25 @@ func (b *boot) resume() error {
 	if state, evidence := b.findAccount(); state != wire.StepDone {
 		return reason.New(reason.NoUser, "%s", evidence)
 	}
+	return b.openCgroup()
+}
+
+// openCgroup opens what the step cgroup gave the worker, if it did.
+func (b *boot) openCgroup() (err error) {
+	b.cgroup = control.OurCgroup
+	for _, s := range b.steps {
+		if s.Name == "cgroup" && s.State == wire.StepDone {
+			if b.cgroup, err = harden.WorkerCgroup(); err != nil {
+				return reason.New(reason.System, "open the worker's cgroup: %w", err)
+			}
+		}
+	}
 	return nil
 }
 
 func (b *boot) config(mode control.Mode, command []string) control.Config {
 	return control.Config{
-		Mode: mode, Command: command, Env: b.env, Account: b.account, Program: b.programs[1],
+		Mode: mode, Command: command, Env: b.env, Account: b.account, Cgroup: b.cgroup, Program: b.programs[1],
 		RunDir: b.set.runDir, StateDir: b.set.stateDir, CtlDir: b.ctlDir(), SpecDir: b.specDir(),
 		Drain: b.set.drain, Steps: b.steps, Recheck: b.recheckFly(),
 	}

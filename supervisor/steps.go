@@ -17,9 +17,13 @@ import (
 type step struct {
 	name string
 	do   func(*boot) (wire.StepState, string)
-	need reason.Code // ends the boot when refused or failed; empty: only under strict
+	need reason.Code // ends the boot when refused or failed; empty: only under strict; optional: never
 	why  string
 }
+
+// optional is the need of a step without which nothing is weaker: whoever asks
+// for what it brings is refused by name.
+const optional reason.Code = "optional"
 
 // beforeExec are the steps of the first image, which has every capability.
 var beforeExec = []step{
@@ -28,6 +32,7 @@ var beforeExec = []step{
 	{"code-trust", (*boot).trustCode, "", "who can write our programs is root with the next start"},
 	{"hidepid", (*boot).hideProcesses, "", "other users' command lines and environments hold keys"},
 	{"fly", (*boot).lockFly, "", "the platform's socket stops the machine and mints identity tokens"},
+	{"cgroup", (*boot).giveCgroup, optional, "a worker that rules a cgroup can bound a box's memory and processors, and end it whole"},
 	{"subreaper", (*boot).becomeSubreaper, reason.System, "orphans come to us also where we are not PID 1"},
 	{"drop", (*boot).drop, reason.NotDropped, "what root never needs again it cannot be tricked into using"},
 }
@@ -47,6 +52,7 @@ func (b *boot) run(steps []step) error {
 			continue
 		}
 		switch {
+		case s.need == optional:
 		case s.need != "":
 			return reason.New(s.need, "boot step %s %s: %s", s.name, state, evidence)
 		case b.set.harden == hardenStrict:
@@ -106,6 +112,8 @@ func (b *boot) lockFly() (wire.StepState, string) {
 	}
 	return harden.LockFly(harden.FlyDir, b.account)
 }
+
+func (b *boot) giveCgroup() (wire.StepState, string) { return harden.GiveCgroup(b.account) }
 
 func (b *boot) becomeSubreaper() (wire.StepState, string) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {

@@ -57,7 +57,14 @@ gdb gdb
 strace strace
 javac default-jdk-headless
 less less
-script bsdutils'
+script bsdutils
+mandoc mandoc
+zsh zsh
+fish fish
+qemu-system-x86_64 qemu-system-x86
+mmdebstrap mmdebstrap
+/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
+mke2fs e2fsprogs'
 
 # missing ROWS: the packages whose command or file is not there, each once.
 missing() {

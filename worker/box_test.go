@@ -103,7 +103,7 @@ func TestNobodyElsesFilesAreInABox(t *testing.T) {
 		defer os.Remove(tmp.Name())
 		tmp.Chmod(0o644)
 		paths = append(paths, tmp.Name())
-		out := rig.Run(t, p.botbox(nil, with(run, append([]string{"--", "ls", "-d", "/.fly", "/sys/kernel", "/root/.bashrc"}, paths...)...)...))
+		out := rig.Run(t, p.botbox(nil, with(run, append([]string{"--", "ls", "-d", "/.fly", "/sys/kernel", "/sys/fs", "/root/.bashrc"}, paths...)...)...))
 		if out.Stdout != "" {
 			t.Errorf("visible in the box: %s", out.Stdout)
 		}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"crypto/sha1"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -118,6 +120,59 @@ func TestARotatedKeyReachesARunningBox(t *testing.T) {
 	if status, answer := p.api("POST", "/v1/keys/rotate", ""); status != 400 || !strings.Contains(answer, "claude") {
 		t.Errorf("without the file: %d %s", status, answer)
 	}
+}
+
+// A WebSocket from a box: both ways, with the key put in, and cut on the
+// provider's side when the box is killed.
+func TestAWebSocketOfABoxEndsWithIt(t *testing.T) {
+	ways(t, func(t *testing.T, p *place, run []string) {
+		heard, gone := make(chan string, 1), make(chan time.Time, 1)
+		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer sk-canary" || strings.Contains(fmt.Sprint(r.Header, r.URL), "omb_") {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			conn, rw, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+			fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n\x81\x06hello\n",
+				base64.StdEncoding.EncodeToString(sum[:]))
+			first := make([]byte, 5)
+			io.ReadFull(rw, first)
+			heard <- string(first)
+			io.Copy(io.Discard, rw)
+			gone <- time.Now()
+		}))
+		defer upstream.Close()
+		m := mark(t)
+		cmd, out := start(t, p.botbox([]string{"OPENAI_API_KEY=sk-canary", "OPENAI_BASE_URL=" + upstream.URL + "/v1"}, with(run, "--", "bash", "-c", `
+			exec 3<>/dev/tcp/127.0.0.1/18080
+			printf 'GET %s/responses HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n' "${OPENAI_BASE_URL#http://127.0.0.1:18080}" >&3
+			read -r status <&3; echo "$status"; printf 'reply' >&3
+			while read -r line <&3; do case $line in *hello) echo hello; break;; esac; done; sleep 300; : `+m)...))
+		if got := strings.TrimSpace(line(t, out)); got != "HTTP/1.1 101 Switching Protocols" {
+			t.Fatalf("the handshake: %q", got)
+		}
+		if got := line(t, out); got != "hello" {
+			t.Errorf("the provider's frame: %q", got)
+		}
+		if got := <-heard; got != "reply" {
+			t.Errorf("the provider heard %q", got)
+		}
+		kill(t, cmd, m, "engine")
+		killed := time.Now()
+		select {
+		case at := <-gone:
+			t.Logf("cut after %v", at.Sub(killed))
+		case <-time.After(10 * time.Second):
+			t.Error("the provider's side still stands")
+		}
+		cmd.Wait()
+	})
 }
 
 // After all that can happen to a key and a token, neither is anywhere but in
@@ -280,6 +335,9 @@ func TestTheAuditLogShowsAChange(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	out := rig.Run(t, p.botbox(nil, "audit", "--json"))
+	if same := rig.Run(t, p.botbox(nil, "logs", "--broker", "--json")); same.Code != 0 || !strings.HasPrefix(same.Stdout, out.Stdout) {
+		t.Errorf("logs --broker is not what audit prints: %+v", same)
+	}
 	requests := 0
 	for lines := bufio.NewScanner(strings.NewReader(out.Stdout)); lines.Scan(); {
 		var l map[string]any

@@ -18,25 +18,7 @@ import (
 
 // Faults that users of other sandboxes have reported in public, or that were
 // measured on them: each must not be ours. A test is named by the report.
-//
-// These rows are covered by tests that are about more than one report:
-//
-//	bubblewrap 143 (CVE-2017-5226), flatpak 2782    TestABoxCannotTypeOnTheTerminal
-//	bubblewrap 529, 633, 700                        TestAThousandBoxesThatEndAtAnyMoment
-//	bubblewrap 505, 284                             TestMaskedProc
-//	firejail 4845, cplt 329, srt (fd 251 leaked)    TestNoFileIsInherited
-//	srt (CapEff full for root)                      TestWhatABoxMayDo, TestRootBecomesAnOrdinaryUser
-//	srt (a socket left by each run)                 TestAThousandBoxesThatEndAtAnyMoment, TestTakeoverAfterSIGKILL
-//	srt, fence (orphans when killed), raptor 786    TestADeadBoxLeavesNothing, TestAThousandBoxesThatEndAtAnyMoment
-//	fence (no network namespace, no word)           TestWhyThereIsNoBox
-//	fence (a work folder in /tmp is hidden)         TestWhereABoxCanWrite: every work folder here is in /tmp
-//	sandlock 251                                    TestTheBoxEndsWithItsEngine
-//	claude-code 93862, 62743                        TestTheFirstConnectSucceeds
-//	golang/go 27505                                 TestBoxesOutliveThreads (worker/internal/box)
-//	subfloor 358 (the supervisor's half)            TestOrphanStorm (supervisor)
-//	Kilo-Org/kilocode 11659                         TestEachControlNoticesItsOwn (worker/internal/selfcheck)
-//	inflexa 88 (PID 1's half)                       TestWhatABoxSeesOfProcesses
-//	snapd 12849 (CVE-2023-1523), all rows at once   TestFilterInARealBox (shared/seccomp)
+// bugs_table_test.go lists them all, with the tests that are about more than one.
 
 // syscaller compiles the program that makes calls, at a place in its own folder.
 func (p *place) syscaller() string {

@@ -154,7 +154,7 @@ func TestAWorkerTellsHowABoxEnded(t *testing.T) {
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"v":1,"id":"turn-1","argv":["perl","-e","$| = 1; print qq(up\n); sleep 60"],"cwd":%q,"limits":{"wall_s":2}}`, p.work))
 	_, out := start(t, cmd)
 	line(t, out)
-	if got := look(); !strings.Contains(got, `"limits":{"cpu":"none","memory":"none","pids":"rlimit"}`) || !strings.Contains(got, `"landlock":`) {
+	if got := look(); !strings.Contains(got, `"limits":{"cpu":"none","disk":"none","file":"none","memory":"none","pids":"rlimit"}`) || !strings.Contains(got, `"landlock":`) {
 		t.Errorf("while it runs: %s", got)
 	}
 	if code := rig.Code(cmd.Wait()); code != 143 {
@@ -170,7 +170,7 @@ func TestAWorkerTellsHowABoxEnded(t *testing.T) {
 func TestALimitThatCannotBeHeldIsRefused(t *testing.T) {
 	ways(t, func(t *testing.T, p *place, run []string) {
 		if out := rig.Run(t, p.botbox(nil, with(run, "--pids", "64", "--json", "--", "true")...)); out.Code != 0 ||
-			!strings.Contains(out.Stderr, `"limits":{"cpu":"none","memory":"none","pids":"rlimit"}`) || !strings.Contains(out.Stderr, `"landlock":`) {
+			!strings.Contains(out.Stderr, `"limits":{"cpu":"none","disk":"none","file":"none","memory":"none","pids":"rlimit"}`) || !strings.Contains(out.Stderr, `"landlock":`) {
 			t.Errorf("control: %+v", out)
 		}
 		for _, limit := range [][]string{{"--memory", "512M"}, {"--cpu", "1.5"}} {

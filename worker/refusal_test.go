@@ -298,6 +298,7 @@ func TestAHostileLeaseHolder(t *testing.T) {
 		"too many":          {donation("rig", 8), eight},
 		"of another port":   {donation("rig", 3), eight[:3]},
 		"no listeners":      {donation("rig", 3), []int{0, 0, 0}},
+		"an unasked spare":  {wire.Donation{Build: "rig", Listeners: 3, Spares: 1, Landlock: box.Landlock()}.String(), eight[:4]},
 		"of another build":  {donation("other", 3), eight[:3]},
 		"a packet too long": {strings.Repeat("x", 4096), nil},
 	} {
@@ -323,7 +324,7 @@ func TestAHostileLeaseHolder(t *testing.T) {
 	}
 	rig.Eventually(t, 5*time.Second, "only one box was ever let go", func() bool {
 		report := rig.Run(t, p.botbox(nil, "report", "--json")).Stdout
-		return strings.Contains(report, `"boxed":1,"refused":9`)
+		return strings.Contains(report, `"boxed":1,"refused":10`)
 	})
 }
 
@@ -355,7 +356,7 @@ func TestMalformedSpecsOverTheSocket(t *testing.T) {
 		"of another kind":   {`{"argv":"true","cwd":"/tmp"}`, "bad_spec"},
 		"NUL":               {`{"argv":["a\u0000b"],"cwd":"` + p.work + `"}`, "bad_spec"},
 		"version 2":         {`{` + good + `,"v":2}`, "bad_spec"},
-		"not in this build": {`{` + good + `,"net":{"relay":true}}`, "bad_spec"},
+		"not in this build": {`{` + good + `,"broker":{"mcp":[{"name":"n","url":"https://example.com/"}]}}`, "bad_spec"},
 		"host's network":    {`{` + good + `,"net":{"mode":"shared"}}`, "bad_spec"},
 		"unboxed":           {`{` + good + `,"on_unavailable":"run-unboxed"}`, "bad_spec"},
 		"Local VM":          {`{` + good + `,"local_vm":true}`, "local_vm_refused"},

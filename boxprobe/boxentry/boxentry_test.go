@@ -14,13 +14,13 @@ import (
 )
 
 func TestOrders(t *testing.T) {
-	o, err := parseOrders([]string{"socket=12", "listen=3128,18080", "nproc=64", "nofile=0", "tty=true", "--", "sh", "--", "socket=x"})
-	if err != nil || o.socket != 12 || !slices.Equal(o.listen, []int{3128, 18080}) || o.nproc != 64 || !o.tty ||
+	o, err := parseOrders([]string{"socket=12", "listen=3128,18080", "nproc=64", "nofile=0", "fsize=2", "tty=true", "--", "sh", "--", "socket=x"})
+	if err != nil || o.socket != 12 || !slices.Equal(o.listen, []int{3128, 18080}) || o.nproc != 64 || o.fsize != 2 || !o.tty ||
 		!slices.Equal(o.command, []string{"sh", "--", "socket=x"}) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for _, words := range []string{"", "--", "socket=12", "socket=a -- sh", "listen=70000 -- sh", "listen=1,,2 -- sh",
-		"nproc=-1 -- sh", "tty=perhaps -- sh", "unknown=1 -- sh", "sh"} {
+		"nproc=-1 -- sh", "fsize=9999999999 -- sh", "tty=perhaps -- sh", "unknown=1 -- sh", "sh"} {
 		if o, err := parseOrders(strings.Fields(words)); err == nil {
 			t.Errorf("%q was taken as %+v", words, o)
 		}
@@ -75,7 +75,7 @@ func worker(t *testing.T, answer string) (socket int, donation func() string) {
 func TestDonateGivesTheFoldersOfAGo(t *testing.T) {
 	want := []string{"/work", "/" + strings.Repeat("x", 4000), "/tmp"}
 	socket, donation := worker(t, wire.Go(want))
-	got, err := donate(socket, nil, 7)
+	got, err := (&orders{socket: socket}).donate(7)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -91,14 +91,14 @@ func TestNoGoNoEngine(t *testing.T) {
 	said := wire.Refusal{Code: "limits-unavailable", Text: "no", Hint: "yes"}
 	for answer, want := range map[string]error{wire.No(said): said, "go": wire.ErrNoGo, "\x00": wire.ErrNoGo} {
 		socket, _ := worker(t, answer)
-		if writable, err := donate(socket, nil, 0); !errors.Is(err, want) || writable != nil {
+		if writable, err := (&orders{socket: socket}).donate(0); !errors.Is(err, want) || writable != nil {
 			t.Errorf("%q: %q, %v", answer, writable, err)
 		}
 		unix.Close(socket)
 	}
 	socket, donation := worker(t, "")
 	done := make(chan error, 1)
-	go func() { _, err := donate(socket, nil, 0); done <- err }()
+	go func() { _, err := (&orders{socket: socket}).donate(0); done <- err }()
 	donation() // and hangs up
 	if err := <-done; !errors.Is(err, wire.ErrNoGo) {
 		t.Errorf("an end of file: %v", err)

@@ -27,7 +27,7 @@ func run(args []string) int {
 	}
 	runtime.LockOSThread() // Landlock and exec must be of one thread
 	version := landlock.Version()
-	writable, err := donate(o.socket, o.listen, version)
+	writable, err := o.donate(version)
 	if err != nil {
 		return refused(err)
 	}

@@ -16,6 +16,7 @@ type orders struct {
 	listen  []int
 	nproc   uint64
 	nofile  uint64
+	fsize   uint64 // MiB
 	tty     bool
 	pipe    bool
 	command []string
@@ -49,6 +50,8 @@ func (o *orders) set(name, value string) (err error) {
 		o.nproc, err = strconv.ParseUint(value, 10, 32)
 	case "nofile":
 		o.nofile, err = strconv.ParseUint(value, 10, 32)
+	case "fsize":
+		o.fsize, err = strconv.ParseUint(value, 10, 32)
 	case "tty":
 		o.tty, err = strconv.ParseBool(value)
 	case "pipe":
@@ -87,6 +90,7 @@ func (o *orders) limit() error {
 		// Set here, inside the box's user namespace, the kernel counts this
 		// box's processes only; set outside, all boxes of the user share it.
 		{unix.RLIMIT_NPROC, o.nproc, true},
+		{unix.RLIMIT_FSIZE, o.fsize << 20, true},
 	} {
 		if l.keep && l.value == 0 {
 			continue

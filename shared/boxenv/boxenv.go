@@ -45,6 +45,9 @@ func Decide(name, engine string, extra []string) (Verdict, string) {
 		}
 	}
 	if slices.Contains(extra, name) {
+		if isCredential(name) {
+			return Credential, "declared by the driver, and a credential of another engine"
+		}
 		return Pass, "declared by the driver for an MCP server"
 	}
 	return Unlisted, "no row of the table lets it in"
@@ -74,6 +77,11 @@ func Filter[V any](env map[string]V, engine string, extra []string) Names {
 	slices.Sort(names.Credential)
 	slices.Sort(names.Dropped)
 	return names
+}
+
+// isCredential tells whether a name is one in a box of any engine.
+func isCredential(name string) bool {
+	return slices.ContainsFunc(table, func(r Row) bool { return r.Verdict == Credential && r.fits(name, r.Engine) })
 }
 
 func (r Row) fits(name, engine string) bool {

@@ -42,7 +42,7 @@ func TestGoldenTable(t *testing.T) {
 }
 
 func TestDecide(t *testing.T) {
-	extra := []string{"NOTES_TOKEN", "LD_PRELOAD", "omb_cloud_role", "OMB_DATA_DIR", "http_proxy", "OPENAI_API_KEY", "A=B"}
+	extra := []string{"NOTES_TOKEN", "LD_PRELOAD", "omb_cloud_role", "OMB_DATA_DIR", "http_proxy", "OPENAI_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "MISTRAL_API_KEY", "A=B"}
 	cases := []struct {
 		name, engine string
 		want         Verdict
@@ -71,7 +71,11 @@ func TestDecide(t *testing.T) {
 		{"ANTHROPIC_DEFAULT_OPUS_MODEL", claude, Pass},
 		{"ANTHROPIC_API_KEY", claude, Credential},
 		{"ANTHROPIC_BASE_URL", claude, Credential},
-		{"OPENAI_API_KEY", codex, Credential}, // although declared
+		{"OPENAI_API_KEY", codex, Credential},          // although declared
+		{"CLAUDE_CODE_OAUTH_TOKEN", codex, Credential}, // declared, and another engine's
+		{"CODEX_API_KEY", claude, Unlisted},
+		{"MISTRAL_API_KEY", claude, Refused}, // although declared
+		{"MISTRAL_API_KEY", opencode, Credential},
 		{"XAI_API_KEY", grok, Credential},
 		{"XAI_API_KEY", claude, Refused},
 		{"xai_api_key", grok, Refused},

@@ -81,6 +81,7 @@ var brokered = []Row{
 	{"CODEX_API_KEY", codex, Credential, "a provider key"},
 	{"GEMINI_API_KEY", all, Credential, "a provider key"},
 	{"GOOGLE_API_KEY", all, Credential, "a provider key"},
+	{"GOOGLE_GENERATIVE_AI_API_KEY", all, Credential, "a provider key"},
 	{"GOOGLE_GEMINI_BASE_URL", all, Credential, "the broker's upstream; becomes the broker's address"},
 	{"GOOGLE_VERTEX_BASE_URL", gemini, Credential, "the broker's upstream; becomes the broker's address"},
 	{"GEMINI_CLI_CUSTOM_HEADERS", gemini, Credential, "headers, which may carry keys"},

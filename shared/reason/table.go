@@ -25,6 +25,8 @@ const (
 	MCPFailed      Code = "mcp_failed"
 	AuditBroken    Code = "audit-broken"
 	NoAudit        Code = "no-audit"
+	BadRedirect    Code = "bad_redirect"
+	NoRelay        Code = "no_relay"
 	StoreLocked    Code = "store-locked"
 	VersionSkew    Code = "version-skew"
 	MissingProgram Code = "missing-program"
@@ -61,6 +63,12 @@ const (
 	LimitsUnavailable Code = "limits-unavailable"
 	TooManyBoxes      Code = "too_many_boxes"
 
+	// The sign-in relay, and a browser's debugging port.
+	RelayNotReady Code = "relay_not_ready"
+	RelayBusy     Code = "relay_busy"
+	RelayFailed   Code = "relay_failed"
+	PortTaken     Code = "port_taken"
+
 	// The machine and ourselves.
 	System   Code = "system"
 	Internal Code = "internal"
@@ -84,6 +92,8 @@ var table = []Row{
 	{NoWorker, ExitUsage, "no worker listens there", "start one: botbox serve"},
 	{NoSuchBox, ExitUsage, "no running box has this name", "see botbox ps"},
 	{StoreLocked, ExitUsage, "another worker has the state file open", "stop that worker, or give this one another OMB_STATE_DIR"},
+	{BadRedirect, ExitUsage, "the redirect of a sign-in is not one that may be delivered into a box", "paste it whole: http://127.0.0.1:PORT/… or http://localhost:PORT/…, with a port from 1024 on"},
+	{NoRelay, ExitUsage, "this box has no sign-in relay", "ask for it in the box's spec: net.relay"},
 	{NoSuchRoute, ExitUsage, "the worker's interface has no such path or method", "correct the path; GET /api/cloud/box is one that there is"},
 	{NoSuchSecret, ExitUsage, "no living grant has its key from a secret of this name", "name the secret as the spec of a running turn does, without ref:, or none for all"},
 	{NoSuchTalk, ExitUsage, "no living address of an MCP server belongs to this conversation", "name the conversation as its turns do; addresses live 24 hours"},
@@ -123,6 +133,10 @@ var table = []Row{
 	{BoxFailed, ExitNoBox, "the box could not be built", "see botbox detect, and what bubblewrap said before this"},
 	{LimitsUnavailable, ExitNoBox, "a limit that was asked for cannot be held here, and a limit is never ignored", "give the box a cgroup of its own: systemd-run --user --scope -p Delegate=yes botbox run …; for a worker, Delegate=yes in its unit"},
 	{TooManyBoxes, ExitSystem, "as many boxes are open as this worker allows", "wait for one to end"},
+	{RelayNotReady, ExitSystem, "nobody in the box waits for the redirect of a sign-in", "start the sign-in in the box first, then send the redirect that belongs to it"},
+	{RelayBusy, ExitSystem, "another redirect is on its way into this box", "wait for its answer"},
+	{RelayFailed, ExitSystem, "whoever waits for the redirect in the box did not answer as a server does", "start the sign-in again; its code may be spent"},
+	{PortTaken, ExitSystem, "another program of this machine has the port", "name another port, or 0 for one that is free"},
 
 	{System, ExitSystem, "the system refused", "try again; if it persists, see the cause that is named"},
 	{Internal, ExitSystem, "a fault of ours", "please report it with the line above"},

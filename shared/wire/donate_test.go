@@ -8,7 +8,7 @@ import (
 )
 
 func TestDonationRoundTrip(t *testing.T) {
-	want := Donation{Build: "abc123", Listeners: 3, Landlock: 7}
+	want := Donation{Build: "abc123", Listeners: 3, Spares: 2, Landlock: 7}
 	got, err := ParseDonation(want.String())
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v", got, err)
@@ -17,9 +17,9 @@ func TestDonationRoundTrip(t *testing.T) {
 
 func TestMalformedDonations(t *testing.T) {
 	for _, packet := range []string{
-		"", "donate", "donate 2 b 3", "donate 2 b 3 4 5", "donate 1 b 3 4", "donate 2  3 4",
-		"donate 2 b 9 0", "donate 2 b -1 0", "donate 2 b +3 0", "donate 2 b 03 0", "donate 2 b 3 0\n",
-		"donate 2 b 3 1000", "donate 2 b 3 -1", "donate 2 b 3 00", "go\x00",
+		"", "donate", "donate 3 b 3 0", "donate 3 b 3 0 4 5", "donate 2 b 3 0 4", "donate 3  3 0 4",
+		"donate 3 b 33 0 0", "donate 3 b -1 0 0", "donate 3 b +3 0 0", "donate 3 b 03 0 0", "donate 3 b 3 0 0\n",
+		"donate 3 b 3 33 0", "donate 3 b 3 -1 0", "donate 3 b 3 01 0", "donate 3 b 3 0 1000", "donate 3 b 3 0 -1", "donate 3 b 3 0 00", "go\x00",
 	} {
 		if d, err := ParseDonation(packet); err == nil {
 			t.Errorf("%q was taken as %+v", packet, d)
@@ -28,7 +28,7 @@ func TestMalformedDonations(t *testing.T) {
 }
 
 func FuzzParseDonation(f *testing.F) {
-	f.Add("donate 2 dev 3 7")
+	f.Add("donate 3 dev 3 1 7")
 	f.Fuzz(func(t *testing.T, packet string) {
 		if d, err := ParseDonation(packet); err == nil && d.String() != packet {
 			t.Errorf("%q reads as %q", packet, d)
@@ -70,6 +70,28 @@ func FuzzParseAnswer(f *testing.F) {
 			t.Errorf("%q reads as %+v", packet, no)
 		case err == nil && !strings.HasPrefix(packet, "go"):
 			t.Errorf("%q starts an engine", packet)
+		}
+	})
+}
+
+func TestSpareOrderRoundTrip(t *testing.T) {
+	for _, want := range [][2]int{{0, 0}, {1, 1}, {MaxDonated, 0}, {1, MaxDonated - 1}} {
+		if v4, v6, err := ParseSpareOrder(SpareOrder(want[0], want[1])); err != nil || v4 != want[0] || v6 != want[1] {
+			t.Errorf("%v reads as %d %d, %v", want, v4, v6, err)
+		}
+	}
+	for _, packet := range []string{"", "spare", "spare 1", "spare 1 1 1", "spare 33 0", "spare 32 1", "spare -1 1", "spare 01 1", "spares 1 1", "spare 1 1\n", "go\x00"} {
+		if v4, v6, err := ParseSpareOrder(packet); err == nil {
+			t.Errorf("%q was taken as %d %d", packet, v4, v6)
+		}
+	}
+}
+
+func FuzzParseSpareOrder(f *testing.F) {
+	f.Add("spare 1 1")
+	f.Fuzz(func(t *testing.T, packet string) {
+		if v4, v6, err := ParseSpareOrder(packet); err == nil && SpareOrder(v4, v6) != packet {
+			t.Errorf("%q reads as %d %d", packet, v4, v6)
 		}
 	})
 }

@@ -36,6 +36,10 @@ func auditVerb(c *call, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	return c.audit(verify, asJSON)
+}
+
+func (c *call) audit(verify, asJSON bool) (int, error) {
 	// The worker writes behind its requests: its report comes first, and the
 	// line that it names is in the file soon after.
 	anchor, err := c.newestLine()

@@ -27,12 +27,14 @@ type browserFlags struct {
 
 func (f *browserFlags) define(set *flag.FlagSet) {
 	s := &f.run.spec
-	set.StringVar(&s.Bot, "bot", "", "the bot that the browser belongs to")
+	set.StringVar(&s.Bot, "bot", "", "the `BOT` that the browser belongs to")
 	set.StringVar(&f.profile, "profile", "", "the `FOLDER` of the bot's browser profile, the only one in the box (default: none outlives the box)")
-	set.StringVar(&s.Net.Mode, "net", "gated", "gated (through the SOCKS gate), none, or shared: the machine's own network, with no gate")
+	chooseVar(set, &s.Net.Mode, "net", "gated", []string{"gated", "none", "shared"}, "the `NETWORK`: gated (through the SOCKS gate), none, or shared: the machine's own network, with no gate")
 	set.Var(&f.run.allow, "allow-host", "let the SOCKS gate reach `PATTERN[:PORT]`, and nothing else; can be given again")
 	set.BoolVar(&s.Browser.DebugPipe, "debug-pipe", false, "pass descriptors 3 and 4 through, for --remote-debugging-pipe")
+	set.BoolVar(&s.Browser.DebugPort, "debug-port", false, "serve the browser's own --remote-debugging-port on this machine's 127.0.0.1, for this user and root")
 	set.StringVar(&f.launcher, "write-launcher", "", "write an executable `FILE` that runs the browser so, and run nothing")
+	set.BoolVar(&f.run.stay, "stay", false, "stay the box's parent, for a daemon whose threads end; a launcher always does")
 	set.BoolVar(&f.run.standalone, "standalone", false, "do not ask a worker: keep the gate in this process")
 	set.BoolVar(&f.run.dryRun, "dry-run", false, "print how the box would be built, and build none")
 	set.BoolVar(&f.run.json, "json", false, "print the box's answer as JSON on stderr")
@@ -100,7 +102,7 @@ const launcherMark = "# Written by botbox browser --write-launcher."
 // a command line (AGENT_BROWSER_EXECUTABLE_PATH).
 func (f *browserFlags) script(self string, command []string) string {
 	s := f.run.spec
-	words := []string{self, "browser", "--net", s.Net.Mode}
+	words := []string{self, "browser", "--stay", "--net", s.Net.Mode}
 	for _, w := range []struct{ flag, value string }{{"--bot", s.Bot}, {"--profile", f.profile}} {
 		if w.value != "" {
 			words = append(words, w.flag, w.value)
@@ -111,6 +113,9 @@ func (f *browserFlags) script(self string, command []string) string {
 	}
 	if s.Browser.DebugPipe {
 		words = append(words, "--debug-pipe")
+	}
+	if s.Browser.DebugPort {
+		words = append(words, "--debug-port")
 	}
 	if f.run.standalone {
 		words = append(words, "--standalone")

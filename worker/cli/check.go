@@ -26,7 +26,7 @@ func checkVerb(c *call, args []string) (int, error) {
 	var asJSON bool
 	rest, err := c.parse("check", args, func(set *flag.FlagSet) {
 		set.StringVar(&mutate, "mutate", "", "take protections away from the check's own boxes: `LIST` of names, comma separated")
-		set.StringVar(&profile, "profile", "seed", "seed (29 checks) or full")
+		chooseVar(set, &profile, "profile", "seed", []string{"seed", "full"}, "the `PROFILE`: seed (29 checks) or full")
 		set.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	})
 	if err == nil {

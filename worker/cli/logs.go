@@ -20,18 +20,25 @@ import (
 // logsVerb prints the worker's events. With -f it goes on until the worker, or
 // this process, ends.
 func logsVerb(c *call, args []string) (int, error) {
-	var follow, asJSON bool
+	var follow, asJSON, ofBroker bool
 	var box string
 	rest, err := c.parse("logs", args, func(set *flag.FlagSet) {
 		set.BoolVar(&follow, "f", false, "go on with what happens from now on")
 		set.StringVar(&box, "box", "", "only what belongs to the box `ID`")
 		set.BoolVar(&asJSON, "json", false, "print each event as the JSON object that the worker sent")
+		set.BoolVar(&ofBroker, "broker", false, "what `botbox audit` prints: each request to the credential broker")
 	})
 	if err == nil {
 		err = noWords(rest)
 	}
+	if err == nil && ofBroker && (follow || box != "") {
+		err = reason.New(reason.Usage, "--broker prints a file: -f and --box do not go with it")
+	}
 	if err != nil {
 		return 0, err
+	}
+	if ofBroker {
+		return c.audit(false, asJSON)
 	}
 	query := url.Values{}
 	if follow {

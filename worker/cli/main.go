@@ -25,6 +25,8 @@ type call struct {
 	settings Settings
 	stdout   io.Writer
 	stderr   io.Writer
+	// described is given the flags of a verb that is only asked for them.
+	described func(*flag.FlagSet)
 }
 
 // verbs is filled by a function because help prints the table itself.
@@ -38,11 +40,13 @@ func verbs() []verb {
 		{"doctor", "[--json]", "try each layer of a box by itself, and say how to put right what is missing", doctorVerb},
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
 		{"kill", "BOX", "end a box whole", killVerb},
-		{"logs", "[-f] [--box ID] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
+		{"logs", "[-f] [--box ID] [--broker] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
 		{"mcp", "test URL [--header NAME=ref:SECRET]… [--json]", "try an MCP server the way a bot reaches it, and list its tools", mcpVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},
 		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
-		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | env NAME [--engine E] | syscall NAME | reason CODE}", "explain a decision from the tables that make it", whyVerb},
+		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | path P | env NAME [--engine E] | syscall NAME | check ID | reason CODE}", "explain a decision from the tables that make it", whyVerb},
+		{"completion", "{bash | zsh | fish}", "print what lets a shell complete this command line", completionVerb},
+		{"man", "[VERB]", "print a manual page, of botbox or of a verb", manVerb},
 		{"version", "", "print the build", versionVerb},
 	}
 }
@@ -98,7 +102,7 @@ func chooseVerb(args []string) (verb, []string, error) {
 func usage(w io.Writer) {
 	fmt.Fprint(w, "botbox runs a command in a box with no way out, no secrets and nobody else's files.\n\nusage:\n")
 	for _, v := range verbs() {
-		fmt.Fprintf(w, "  botbox %-8s %-34s %s\n", v.name, v.args, v.help)
+		fmt.Fprintf(w, "  botbox %-10s %-34s %s\n", v.name, v.args, v.help)
 	}
 	fmt.Fprint(w, "\n`botbox run --help` lists its flags. Exit status: the command's own; 125 no box,\n100 wrong use or configuration, 111 the system refused.\n")
 }
@@ -109,6 +113,10 @@ func (c *call) parse(name string, args []string, define func(*flag.FlagSet)) ([]
 	set := flag.NewFlagSet("botbox "+name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	define(set)
+	if c.described != nil {
+		c.described(set)
+		return nil, errDescribed
+	}
 	err := set.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		flagUsage(c.stdout, name, set)
@@ -141,7 +149,11 @@ func noWords(words []string) error {
 }
 
 func versionVerb(c *call, args []string) (int, error) {
-	if err := noWords(args); err != nil {
+	rest, err := c.parse("version", args, func(*flag.FlagSet) {})
+	if err == nil {
+		err = noWords(rest)
+	}
+	if err != nil {
 		return 0, err
 	}
 	fmt.Fprintln(c.stdout, "botbox", wire.Build)

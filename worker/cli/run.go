@@ -35,6 +35,7 @@ type runFlags struct {
 	standalone bool
 	dryRun     bool
 	json       bool
+	stay       bool
 }
 
 // words is a flag that can be given again and again.
@@ -45,22 +46,22 @@ func (w *words) Set(s string) error { *w = append(*w, s); return nil }
 
 func (f *runFlags) define(set *flag.FlagSet) {
 	s := &f.spec
-	set.StringVar(&s.Bot, "bot", "", "the bot that the box belongs to")
-	set.StringVar(&s.Conversation, "conversation", "", "the conversation that it belongs to")
-	set.StringVar(&s.Engine, "engine", "auto", "auto, claude, codex, gemini, opencode, grok or none")
+	set.StringVar(&s.Bot, "bot", "", "the `BOT` that the box belongs to")
+	set.StringVar(&s.Conversation, "conversation", "", "the `CONVERSATION` that it belongs to")
+	chooseVar(set, &s.Engine, "engine", "auto", engines("auto"), "the `ENGINE`: auto, claude, codex, gemini, opencode, grok or none")
 	set.StringVar(&s.Cwd, "cwd", "", "the work `FOLDER`, read and write (default: this one)")
 	set.Var(&f.rw, "rw", "let a `PATH` in, read and write; can be given again")
 	set.Var(&f.ro, "ro", "let a `PATH` in, read-only; can be given again")
 	set.Var(&f.env, "env", "pass a variable that the allow-list does not have, as `NAME[=VALUE]`; can be given again")
-	set.StringVar(&s.Home.Mode, "home", "private", "private (empty, with the engine's own sign-in) or server (your HOME)")
-	set.StringVar(&s.Net.Mode, "net", "gated", "gated (through the two gates) or none")
+	chooseVar(set, &s.Home.Mode, "home", "private", []string{"private", "server"}, "the `KIND`: private (empty, with the engine's own sign-in) or server (your HOME)")
+	chooseVar(set, &s.Net.Mode, "net", "gated", []string{"gated", "none"}, "the `NETWORK`: gated (through the two gates) or none")
 	set.Var(&f.allow, "allow-host", "let the egress gate reach `PATTERN[:PORT]`, and nothing else; can be given again")
 	set.BoolVar(&s.Net.Egress.Learn, "learn", false, "hold no list of hosts or ports, and tell at the end which --allow-host would have sufficed; implies --standalone")
-	set.IntVar(&s.Limits.Pids, "pids", 0, "how many processes and threads the box may have (default 4096)")
-	set.StringVar(&f.tmpSize, "tmp-size", "", "the size of /tmp, such as 512M (default 1G)")
-	set.StringVar(&f.memory, "memory", "", "how much memory the box may use, such as 512M; needs a cgroup of its own")
-	set.Float64Var(&s.Limits.CPU, "cpu", 0, "how many processors it may use, such as 1.5; needs a cgroup of its own")
-	set.StringVar(&f.tty, "tty", "auto", "auto, yes or no: whether the command keeps this terminal")
+	set.IntVar(&s.Limits.Pids, "pids", 0, "how many processes and threads (`N`) the box may have (default 4096)")
+	set.StringVar(&f.tmpSize, "tmp-size", "", "the `SIZE` of /tmp, such as 512M (default 1G)")
+	set.StringVar(&f.memory, "memory", "", "how much memory (`SIZE`) the box may use, such as 512M; needs a cgroup of its own")
+	set.Float64Var(&s.Limits.CPU, "cpu", 0, "how many processors (`N`) it may use, such as 1.5; needs a cgroup of its own")
+	chooseVar(set, &f.tty, "tty", "auto", []string{"auto", "yes", "no"}, "`WHEN`: auto, yes or no; whether the command keeps this terminal")
 	set.StringVar(&f.specFile, "spec", "", "read the turn's spec from `FILE` (- is stdin) instead of flags")
 	set.BoolVar(&f.standalone, "standalone", false, "do not ask a worker: keep the gates in this process")
 	set.BoolVar(&f.dryRun, "dry-run", false, "print how the box would be built, and build none")
@@ -104,9 +105,9 @@ func (c *call) boxed(entry box.Program, a account, s spec.Spec, f runFlags) (int
 	// With --learn the end has something to tell, and a leased box leaves nobody
 	// to tell it; a spec's learning box is told of among the worker's events.
 	if !f.standalone && !f.dryRun && !f.spec.Net.Egress.Learn {
-		err := c.becomeLeased(s, f.json)
+		code, err := c.leased(s, f)
 		if !errors.Is(err, lease.ErrNoWorker) {
-			return 0, err
+			return code, err
 		}
 	}
 	b, err := json.Marshal(s) // one decoder judges, whoever asks
@@ -134,14 +135,18 @@ func (c *call) introduce(a turn.Answer, asJSON bool) {
 	}
 }
 
-// becomeLeased returns only when there is no worker, or no box.
-func (c *call) becomeLeased(s spec.Spec, print bool) error {
+// leased becomes the box, and returns only when there is no worker, or no box;
+// or it stays the box's parent, and returns at its end.
+func (c *call) leased(s spec.Spec, f runFlags) (int, error) {
 	l, err := lease.Ask(c.settings.runDir(), s)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	c.introduce(l.Answer, print)
-	return l.Become(s.TTY)
+	c.introduce(l.Answer, f.json)
+	if f.stay {
+		return c.stay(l, s)
+	}
+	return 0, l.Become(s.TTY)
 }
 
 // read makes the spec, out of a file or out of the flags.

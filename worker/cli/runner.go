@@ -30,8 +30,7 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		Spawner: box.NewSpawner(),
 		Path:    os.Getenv("PATH"),
 		Entry:   entry,
-		Machine: box.LookAt(a.name, a.home, c.settings.dataDir(a.home)).
-			Hiding(c.settings.runDir(), c.settings.stateDir(a.home), c.settings.secretsDir()),
+		Machine: c.machine(a),
 		Ports:   turn.DefaultPorts(harness),
 		Broker:  brk,
 		Egress:  egress,
@@ -39,4 +38,10 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		Secrets: secrets,
 		Log:     log,
 	}, nil
+}
+
+// machine is what plans of this machine's boxes have to know of it.
+func (c *call) machine(a account) box.Machine {
+	return box.LookAt(a.name, a.home, c.settings.dataDir(a.home)).
+		Hiding(c.settings.runDir(), c.settings.stateDir(a.home), c.settings.secretsDir())
 }

@@ -111,7 +111,11 @@ func inheritedSecrets(fd int) (secretReader, error) {
 		return nil, reason.New(reason.BadSetting, "OMB_SECRETS_DIR names a descriptor that is not open")
 	}
 	unix.CloseOnExec(fd) // no box is to have it
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFDIR && kind != unix.S_IFREG && kind != unix.S_IFIFO {
+		return nil, reason.New(reason.BadSetting, "OMB_SECRETS_DIR names a descriptor that is no folder, file or pipe")
+	}
+	if kind == unix.S_IFDIR {
 		if !alone(fd) {
 			return nil, reason.New(reason.NotYours, "OMB_SECRETS_DIR must be a folder of yours with mode 0700")
 		}

@@ -119,7 +119,13 @@ func TestSecretsOfAPipe(t *testing.T) {
 			t.Errorf("%q: the descriptor stays open", text)
 		}
 	}
-	for _, dir := range []string{"fd:", "fd:x", "fd:-1", "fd:0", "fd:2", "fd:9999"} {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[1])
+	defer unix.Close(pair[0])
+	for _, dir := range []string{"fd:" + strconv.Itoa(pair[0]), "fd:", "fd:x", "fd:-1", "fd:0", "fd:2", "fd:9999"} {
 		if _, err := (&Settings{SecretsDir: dir}).openSecrets(); err == nil || reason.Of(err).Code != reason.BadSetting {
 			t.Errorf("%s: %v", dir, err)
 		}

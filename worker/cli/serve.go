@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -76,6 +77,9 @@ func serveVerb(c *call, args []string) (int, error) {
 func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (_ *worker, err error) {
 	w := &worker{call: c, account: a, handover: control.Handover{BootKey: newBootKey(), Drain: c.settings.drain()}}
 	if supervised {
+		if strings.HasPrefix(c.settings.SecretsDir, "fd:") { // those that there are have other uses
+			return nil, reason.New(reason.BadSetting, "OMB_SECRETS_DIR: the supervisor hands no descriptor on, so it has to be a folder")
+		}
 		if w.channel, w.handover, err = control.Open(); err != nil {
 			return nil, err
 		}
@@ -201,6 +205,7 @@ func (w *worker) wait(ctx context.Context) {
 			w.log.Error("the control channel has ended", slog.String("cause", err.Error()))
 		}
 	}
+	close(w.state.stop) // first, for whoever kills us waits for the drain alone
 	w.runner.Drain(w.handover.Drain)
 	w.state.end()
 }

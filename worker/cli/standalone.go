@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
@@ -16,6 +17,10 @@ import (
 
 // standalone keeps the gates in this process, with bubblewrap as its child.
 func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags) (int, error) {
+	if s.Net.Relay {
+		return 0, reason.New(reason.NoWorker, "the sign-in relay (net.relay) is used over a worker's interface, and there is none").
+			WithHint("start a worker, botbox serve, and leave --standalone out")
+	}
 	// What the gates refuse, the command reads in their answers; only errors
 	// of our own belong on a terminal that is the command's.
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
@@ -65,9 +70,17 @@ func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags)
 func (c *call) tell(t *turn.Turn) {
 	switch t.Ending().End {
 	case turn.EndOOM:
+		if t.Spec.Limits.MemoryMB == 0 {
+			fmt.Fprintln(c.stderr, "botbox: the box ran out of memory, which the machine had no more of")
+			return
+		}
 		fmt.Fprintf(c.stderr, "botbox: the box ran out of memory (limit %dM)\nhint: give it more with --memory\n", t.Spec.Limits.MemoryMB)
 	case turn.EndWall:
 		fmt.Fprintf(c.stderr, "botbox: the box's time was over (limit %ds)\nhint: give it more in limits.wall_s of its spec\n", t.Spec.Limits.WallS)
+	case turn.EndIdle:
+		fmt.Fprintf(c.stderr, "botbox: the box did nothing for too long (limit %ds)\nhint: give it more in limits.idle_s of its spec\n", t.Spec.Limits.IdleS)
+	case turn.EndDisk:
+		fmt.Fprintf(c.stderr, "botbox: the disk was too full for the box to go on (limit %dM free)\nhint: make room there, or lower limits.disk_free_mb of its spec\n", t.Spec.Limits.DiskFreeMB)
 	}
 }
 

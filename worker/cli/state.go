@@ -54,11 +54,9 @@ func (s *state) check() (report.Checks, error) {
 	return checks, err
 }
 
-// end stops a self-check that is under way, and returns when it has tidied up.
-func (s *state) end() {
-	close(s.stop)
-	s.running.Lock()
-}
+// end returns when the self-check that was under way, and has been told to
+// stop, has tidied up. No other begins.
+func (s *state) end() { s.running.Lock() }
 
 // report is the body of GET /api/cloud/box.
 func (s *state) report() report.Report {

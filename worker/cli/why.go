@@ -17,6 +17,8 @@ import (
 // whyTopics print the rows of the tables that decide: nothing is explained
 // that does not also happen.
 var whyTopics = map[string]func(*call, string) error{
+	"path":    (*call).whyPath,
+	"check":   (*call).whyCheck,
 	"syscall": (*call).whySyscall,
 	"reason":  (*call).whyReason,
 }
@@ -25,7 +27,7 @@ func whyVerb(c *call, args []string) (int, error) {
 	var engine string
 	var q hostQuestion
 	define := func(set *flag.FlagSet) {
-		set.StringVar(&engine, "engine", engine, "with env: in a box of `ENGINE`")
+		chooseVar(set, &engine, "engine", engine, engines(), "with env: in a box of `ENGINE`")
 		q.define(set)
 	}
 	words, err := c.parse("why", args, define)
@@ -42,7 +44,7 @@ func whyVerb(c *call, args []string) (int, error) {
 	case len(words) == 2 && words[0] == "host" && engine == "":
 		return 0, c.whyHost(words[1], q)
 	case len(words) != 2 || engine != "" || !q.none() || whyTopics[words[0]] == nil:
-		return 0, reason.New(reason.Usage, "why takes a topic and a word: host H[:P] [--box ID | --allow-host PATTERN], env NAME [--engine E], syscall NAME or reason CODE")
+		return 0, reason.New(reason.Usage, "why takes a topic and a word: host H[:P] [--box ID | --allow-host PATTERN], path P, env NAME [--engine E], syscall NAME, check ID or reason CODE")
 	}
 	return 0, whyTopics[words[0]](c, words[1])
 }

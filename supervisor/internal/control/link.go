@@ -39,12 +39,15 @@ func (k *link) inbox() chan inbound {
 	return k.frames
 }
 
-// asAccount starts a child with the account's ids, no other group, and death
-// when the main thread, which is to say the supervisor, dies.
-func asAccount(id privdrop.Account) *syscall.SysProcAttr {
+// asAccount starts a child with the account's ids, no other group, its own
+// cgroup from the first moment on, and death when the main thread, which is to
+// say the supervisor, dies.
+func asAccount(c Config) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: id.UID, Gid: id.GID},
-		Pdeathsig:  syscall.SIGKILL,
+		Credential:  &syscall.Credential{Uid: c.Account.UID, Gid: c.Account.GID},
+		Pdeathsig:   syscall.SIGKILL,
+		UseCgroupFD: c.Cgroup != OurCgroup,
+		CgroupFD:    c.Cgroup,
 	}
 }
 
@@ -73,7 +76,7 @@ func startLink(c Config, table *reap.Table, epoch uint32, key [32]byte) (*link, 
 	pid, err := table.Start(c.Program, argv, &syscall.ProcAttr{
 		Env:   workerEnv(c.Env, c.Account, c.RunDir, c.StateDir),
 		Files: []uintptr{0, 1, 2, uintptr(to[0]), uintptr(from[1]), uintptr(vault[1]), uintptr(hand[0])},
-		Sys:   asAccount(c.Account),
+		Sys:   asAccount(c),
 	})
 	closeAll([]int{to[0], from[1], vault[1], hand[0]})
 	if err != nil {

@@ -21,6 +21,7 @@ type Config struct {
 	Command  []string // what to run beside the worker; empty in mode Serve
 	Env      []string // the container's
 	Account  privdrop.Account
+	Cgroup   int    // open folder of the cgroup that worker and command start in
 	Program  string // path of botbox
 	RunDir   string
 	StateDir string
@@ -30,6 +31,9 @@ type Config struct {
 	Steps    []wire.Step
 	Recheck  func() // called now and then while the worker is ready
 }
+
+// OurCgroup is the Cgroup of children that stay in ours.
+const OurCgroup = -1
 
 // sweepWithin bounds the killing of what is left below us at the end.
 const sweepWithin = time.Second
@@ -158,7 +162,7 @@ func (l *loop) startCommand() error {
 		return err
 	}
 	l.pid, err = l.table.Start(path, l.Command, &syscall.ProcAttr{
-		Env: env, Files: []uintptr{0, 1, 2}, Sys: asAccount(l.Account),
+		Env: env, Files: []uintptr{0, 1, 2}, Sys: asAccount(l.Config),
 	})
 	return err
 }

@@ -41,7 +41,7 @@ func LockFly(dir string, id privdrop.Account) (wire.StepState, string) {
 			return stateOf(err), err.Error()
 		}
 	}
-	in, err := enters(id, dir)
+	in, err := enters(id, dir, nowhere)
 	if err != nil || in {
 		return wire.StepFailed, fmt.Sprintf("a child of the account got in: %t %v", in, err)
 	}

@@ -68,7 +68,7 @@ func TestLockFly(t *testing.T) {
 	defer l.Close()
 	os.Chmod(fly+"/api", 0o777)
 	os.Link(fly+"/api", base+"/alias")
-	if in, err := enters(id, fly); !in || err != nil {
+	if in, err := enters(id, fly, nowhere); !in || err != nil {
 		t.Fatalf("control: the account cannot enter before: %t %v", in, err)
 	}
 	if state, evidence := LockFly(fly, id); state != wire.StepDone {

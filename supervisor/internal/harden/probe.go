@@ -12,13 +12,18 @@ import (
 	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
 )
 
+// nowhere is the cgroup of a probe that starts in ours.
+const nowhere = -1
+
 // enters tells whether a child with the account's ids can enter dir. The child
 // never runs a program: after chdir it is told to execute a name longer than
-// any path, so ENAMETOOLONG means that it got in.
-func enters(id privdrop.Account, dir string) (bool, error) {
+// any path, so ENAMETOOLONG means that it got in. group is the cgroup that it is
+// started in.
+func enters(id privdrop.Account, dir string, group int) (bool, error) {
 	_, err := syscall.ForkExec("/"+strings.Repeat("x", unix.PathMax), []string{"probe"}, &syscall.ProcAttr{
 		Dir: dir,
-		Sys: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id.UID, Gid: id.GID}},
+		Sys: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id.UID, Gid: id.GID},
+			UseCgroupFD: group != nowhere, CgroupFD: group},
 	})
 	switch {
 	case err == nil:

@@ -75,14 +75,14 @@ func hide(point string) error {
 }
 
 func provedHidden(id privdrop.Account) error {
-	itself, err := enters(id, "/proc/self")
+	itself, err := enters(id, "/proc/self", nowhere)
 	if err != nil {
 		return err
 	}
 	if !itself {
 		return errors.New("a child of the account does not even see itself, so the probe shows nothing")
 	}
-	us, err := enters(id, "/proc/"+strconv.Itoa(os.Getpid()))
+	us, err := enters(id, "/proc/"+strconv.Itoa(os.Getpid()), nowhere)
 	if err != nil {
 		return err
 	}

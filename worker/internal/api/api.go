@@ -67,12 +67,12 @@ func (s *Server) routes() http.Handler {
 		"DELETE /v1/boxes/{id}":      s.end,
 		"POST /v1/boxes/{id}/signal": s.signal,
 		"POST /v1/keys/rotate":       s.rotate,
+		"POST /v1/boxes/{id}/relay":  s.relay,
 		"POST /v1/mcp/test":          s.mcpTest,
+		"POST /v1/selfcheck":         func(*http.Request) (any, error) { return s.Check() },
 
 		"POST /v1/conversations/{id}/mcp":        s.mcpAddresses,
 		"POST /v1/conversations/{id}/mcp-failed": s.mcpFailed,
-
-		"POST /v1/selfcheck": func(*http.Request) (any, error) { return s.Check() },
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			v, err := answer(r)
@@ -180,6 +180,12 @@ func status(code reason.Code) int {
 		return http.StatusNotFound
 	case code == reason.NotYours:
 		return http.StatusForbidden
+	case code == reason.NoRelay, code == reason.RelayNotReady, code == reason.PortTaken:
+		return http.StatusConflict
+	case code == reason.RelayBusy:
+		return http.StatusTooManyRequests
+	case code == reason.RelayFailed:
+		return http.StatusBadGateway
 	case row.Exit == reason.ExitUsage:
 		return http.StatusBadRequest
 	case row.Exit == reason.ExitNoBox:

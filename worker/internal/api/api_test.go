@@ -14,7 +14,9 @@ import (
 
 // Every code has a status: the caller's fault, a box that cannot be, or ours.
 func TestStatus(t *testing.T) {
-	special := map[reason.Code]int{reason.NoSuchBox: http.StatusNotFound, reason.NoSuchRoute: http.StatusNotFound, reason.NoSuchTalk: http.StatusNotFound, reason.NotYours: http.StatusForbidden}
+	special := map[reason.Code]int{reason.NoSuchBox: http.StatusNotFound, reason.NoSuchRoute: http.StatusNotFound, reason.NotYours: http.StatusForbidden, reason.NoSuchTalk: http.StatusNotFound,
+		reason.NoRelay: http.StatusConflict, reason.RelayNotReady: http.StatusConflict, reason.PortTaken: http.StatusConflict,
+		reason.RelayBusy: http.StatusTooManyRequests, reason.RelayFailed: http.StatusBadGateway}
 	byExit := map[int]int{
 		reason.ExitUsage: http.StatusBadRequest, reason.ExitNoBox: http.StatusConflict, reason.ExitSystem: http.StatusServiceUnavailable,
 	}
@@ -58,7 +60,7 @@ func TestAStrangerIsRefusedEverywhere(t *testing.T) {
 	s := &Server{}
 	stranger := context.WithValue(t.Context(), peerFault{}, reason.New(reason.NotYours, "this worker belongs to another user"))
 	for _, route := range []string{
-		"GET /api/cloud/box", "GET /v1/boxes", "GET /v1/boxes/x", "DELETE /v1/boxes/x", "POST /v1/boxes/x/signal", "POST /v1/selfcheck",
+		"GET /api/cloud/box", "GET /v1/boxes", "GET /v1/boxes/x", "DELETE /v1/boxes/x", "POST /v1/boxes/x/signal", "POST /v1/boxes/x/relay", "POST /v1/selfcheck",
 		"GET /v1/events", "GET /v1/boxes/x/why",
 	} {
 		method, path, _ := strings.Cut(route, " ")

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -29,15 +30,14 @@ var errBehind = errors.New("the newest line that the worker's report names is no
 // walker follows the chain through its files.
 type walker struct {
 	sum  Summary
-	each func(Line) // may be nil
-	want string     // a line that must be there, by its sum
+	want string // a line that must be there, by its sum
 	seen bool
 }
 
 // Read gives every line to each, oldest first, and checks nothing but that it
 // is a line.
 func Read(dir string, each func(Line)) error {
-	return through(dir, func(_ string, _ int, raw []byte) error {
+	return through(dir, func(raw []byte) error {
 		l, err := readLine(raw)
 		if err == nil {
 			each(l)
@@ -85,7 +85,7 @@ func broken(format string, args ...any) error {
 	return reason.New(reason.AuditBroken, "the audit log does not hold: "+format, args...)
 }
 
-func (w *walker) step(_ string, _ int, raw []byte) error {
+func (w *walker) step(raw []byte) error {
 	l, err := readLine(raw)
 	switch {
 	case err != nil:
@@ -110,7 +110,7 @@ func (w *walker) step(_ string, _ int, raw []byte) error {
 
 // through reads the files, oldest first. A last line without an end is one
 // that is being written.
-func through(dir string, step func(file string, n int, raw []byte) error) error {
+func through(dir string, step func(raw []byte) error) error {
 	path := filepath.Join(dir, Name)
 	for i := keep; i >= 0; i-- {
 		name := path
@@ -124,23 +124,28 @@ func through(dir string, step func(file string, n int, raw []byte) error) error 
 		if err != nil {
 			return err
 		}
-		lines := bufio.NewScanner(f)
-		lines.Buffer(nil, maxLine+1)
-		lines.Split(wholeLines)
-		n := 0
-		for lines.Scan() && err == nil {
-			n++
-			if err = step(name, n, lines.Bytes()); err != nil {
-				err = broken("%s, line %d: %w", filepath.Base(name), n, err)
-			}
-		}
+		err = eachLine(f, step)
 		f.Close()
-		if err == nil && lines.Err() != nil {
-			err = broken("%s, line %d: %w", filepath.Base(name), n+1, lines.Err())
-		}
 		if err != nil {
-			return err
+			return broken("%s, %w", filepath.Base(name), err)
 		}
+	}
+	return nil
+}
+
+func eachLine(r io.Reader, step func(raw []byte) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine+1)
+	lines.Split(wholeLines)
+	n := 0
+	for lines.Scan() {
+		n++
+		if err := step(lines.Bytes()); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("line %d: %w", n+1, err)
 	}
 	return nil
 }

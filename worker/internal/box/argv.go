@@ -120,6 +120,9 @@ func Command(p *Plan, bwrap string, h Handles) []string {
 		"nofile=" + strconv.Itoa(p.Nofile),
 		"tty=" + strconv.FormatBool(p.TTY),
 	}
+	if p.FileMB > 0 {
+		words = append(words, "fsize="+strconv.Itoa(p.FileMB))
+	}
 	if p.Pipe {
 		words = append(words, "pipe=true")
 	}

@@ -105,7 +105,7 @@ func (p *Plan) browse(s spec.Spec, m Machine) error {
 	}
 	argv, warnings := chromeArgv(p.Argv, profile, s.Net.Mode == "gated")
 	p.Argv, p.Warnings = argv, append(p.Warnings, warnings...)
-	return nil
+	return p.debug(s)
 }
 
 // SharedWarning is what a box without a network namespace of its own is

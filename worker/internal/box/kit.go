@@ -38,6 +38,9 @@ type Kit struct {
 	// Below are the files between stdio and First in a child of ours: a
 	// browser's debugging pipe, or none.
 	Below []*os.File
+	// Disks are folders of the box, one of each of the machine's file systems
+	// that it can write.
+	Disks []*os.File
 
 	feet   []footing     // where its nested mounts have to stand
 	entry  *net.UnixConn // our end of the entry socket
@@ -83,12 +86,18 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 			h.Mounts[m.Dest] = k.pass(f)
 		}
 	}
+	if err := k.keepDisks(p, sources); err != nil {
+		return err
+	}
 	filter, err := seccompFile(p.Seccomp)
 	if err != nil {
 		return err
 	}
 	h.Seccomp = k.pass(filter)
 	if err := k.connect(&h); err != nil {
+		return err
+	}
+	if err := k.order(p.Spares); err != nil {
 		return err
 	}
 	k.Options = Options(p, h)
@@ -192,6 +201,9 @@ func (k *Kit) Close() {
 	}
 	if k.status != nil {
 		k.status.Close()
+	}
+	for _, f := range k.Disks {
+		f.Close()
 	}
 	k.holder.Close()
 }

@@ -17,16 +17,17 @@ type Live struct {
 	Engine    *Process // the process that becomes the engine
 	Init      *Process // PID 1 of the box: when it dies, all of it dies
 	Listeners []net.Listener
-	Landlock  int // the version of it that the engine is confined by, 0 = none
+	Spares    []*os.File // sockets of the box that are not connected, for whoever closes them
+	Landlock  int        // the version of it that the engine is confined by, 0 = none
 
 	kit  *Kit
 	met  chan struct{} // closed when Meet is over
 	exit chan int      // bubblewrap's own word on how it ended; closed without one
 }
 
-// Meet waits until boxentry has donated a listener for each of the ports. It
-// takes the kit over: on an error nothing of it is left open.
-func (k *Kit) Meet(ports []int, within time.Duration) (*Live, error) {
+// Meet waits until boxentry has donated a listener for each port of the plan,
+// and its spares. It takes the kit over: on an error nothing of it is left open.
+func (k *Kit) Meet(p *Plan, within time.Duration) (*Live, error) {
 	l := &Live{kit: k, met: make(chan struct{}), exit: make(chan int, 1)}
 	child := make(chan int, 1)
 	go func() {
@@ -36,7 +37,7 @@ func (k *Kit) Meet(ports []int, within time.Duration) (*Live, error) {
 		<-l.met
 		l.Kill()
 	}()
-	err := l.meet(child, ports, within)
+	err := l.meet(child, p, within)
 	close(l.met)
 	if err != nil {
 		l.Close()
@@ -46,7 +47,7 @@ func (k *Kit) Meet(ports []int, within time.Duration) (*Live, error) {
 	return l, nil
 }
 
-func (l *Live) meet(child <-chan int, ports []int, within time.Duration) error {
+func (l *Live) meet(child <-chan int, p *Plan, within time.Duration) error {
 	deadline := time.Now().Add(within)
 	l.kit.entry.SetReadDeadline(deadline)
 	if h := l.kit.holder; h != nil {
@@ -58,7 +59,7 @@ func (l *Live) meet(child <-chan int, ports []int, within time.Duration) error {
 		}()
 	}
 	packet := make([]byte, 256)
-	rights := make([]byte, unix.CmsgSpace(4*wire.MaxDonated)+unix.CmsgSpace(unix.SizeofUcred))
+	rights := make([]byte, unix.CmsgSpace(2*4*wire.MaxDonated)+unix.CmsgSpace(unix.SizeofUcred))
 	n, nr, flags, _, err := l.kit.entry.ReadMsgUnix(packet, rights)
 	var files []*os.File
 	var sender *unix.Ucred
@@ -78,7 +79,7 @@ func (l *Live) meet(child <-chan int, ports []int, within time.Duration) error {
 	case flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 || sender == nil:
 		return reason.New(reason.BoxFailed, "what the box sent first is malformed")
 	}
-	if err := l.admit(string(packet[:n]), files, ports); err != nil {
+	if err := l.admit(string(packet[:n]), files, p); err != nil {
 		return err
 	}
 	if err := l.identify(sender, child); err != nil {
@@ -116,7 +117,7 @@ func readRights(b []byte) (files []*os.File, sender *unix.Ucred) {
 // admit checks the donation and takes the listeners over. Whoever holds a lease
 // can send what he likes: a listener is one only if the kernel says so, and
 // only on the very port that was asked for.
-func (l *Live) admit(packet string, files []*os.File, ports []int) error {
+func (l *Live) admit(packet string, files []*os.File, p *Plan) error {
 	d, err := wire.ParseDonation(packet)
 	if err != nil {
 		return reason.New(reason.BoxFailed, "%w", err)
@@ -127,10 +128,13 @@ func (l *Live) admit(packet string, files []*os.File, ports []int) error {
 	if l.Landlock = d.Landlock; l.Landlock != Landlock() { // of one kernel, and what the asker was told
 		return reason.New(reason.BoxFailed, "Landlock is of version %d in the box and %d outside", d.Landlock, Landlock())
 	}
-	if d.Listeners != len(files) || len(files) != len(ports) {
+	if d.Listeners != len(p.Listen) || d.Listeners+d.Spares != len(files) {
 		return reason.New(reason.BoxFailed, "%w", wire.ErrDonation)
 	}
-	for i, f := range files {
+	if err := l.admitSpares(files[d.Listeners:], p.Spares); err != nil {
+		return err
+	}
+	for i, f := range files[:d.Listeners] {
 		if v, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || v != 1 {
 			return reason.New(reason.BoxFailed, "the box donated something that is no listener")
 		}
@@ -140,7 +144,7 @@ func (l *Live) admit(packet string, files []*os.File, ports []int) error {
 		}
 		l.Listeners = append(l.Listeners, listener)
 		at, _ := listener.Addr().(*net.TCPAddr)
-		if at == nil || at.Port != ports[i] || !at.IP.IsLoopback() {
+		if at == nil || at.Port != p.Listen[i] || !at.IP.IsLoopback() {
 			return reason.New(reason.BoxFailed, "the box donated a listener of another port")
 		}
 	}
@@ -223,6 +227,9 @@ func (l *Live) Close() {
 	l.Kill()
 	for _, listener := range l.Listeners {
 		listener.Close()
+	}
+	for _, f := range l.Spares {
+		f.Close()
 	}
 	l.Engine.Close()
 	l.Init.Close()

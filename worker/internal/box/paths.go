@@ -90,8 +90,11 @@ func refuse(p putBack, home string, m Machine) string {
 	if p.field == "cwd" && isPrivateWork(p.path) {
 		return ""
 	}
+	if p.path == "/" {
+		return "it is the whole machine"
+	}
 	for _, row := range refusedPaths {
-		if p.path == row.path || (row.below && within(p.path, row.path)) || p.path == "/" {
+		if p.path == row.path || (row.below && within(p.path, row.path)) {
 			return row.reason
 		}
 	}

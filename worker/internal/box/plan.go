@@ -91,11 +91,15 @@ type Plan struct {
 	Home       string
 	Ports      Ports
 	Listen     []int // the ports that boxentry binds and donates
+	Spares     Spares
+	Debug      *Debug // nil where no debugging port is served outside
 	Seccomp    seccomp.Kind
 	TTY        bool     // the engine keeps the caller's terminal session
 	Pipe       bool     // descriptors 3 and 4 are a browser's debugging pipe and pass through
 	Pids       int      // RLIMIT_NPROC, counted in the box's own user namespace
 	Nofile     int      // RLIMIT_NOFILE; 0 keeps the caller's
+	FileMB     int      // RLIMIT_FSIZE in MiB; 0 keeps the caller's
+	DiskFree   bool     // the kit keeps its Disks
 	Warnings   []string // for the answer
 	Writable   []string // where Landlock lets the engine write
 }
@@ -170,13 +174,16 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 	p := &Plan{
 		ID: s.ID, Argv: s.Argv, Cwd: s.Cwd, Home: m.Home, Ports: ports, TTY: s.TTY,
 		Namespaces: slices.Clone(namespaces), Seccomp: seccomp.Engine,
-		Pids: defaultPids, Nofile: s.Limits.Nofile,
+		Pids: defaultPids, Nofile: s.Limits.Nofile, FileMB: s.Limits.FileMB, DiskFree: s.Limits.DiskFreeMB > 0,
 	}
 	if s.Limits.Pids > 0 {
 		p.Pids = s.Limits.Pids
 	}
 	if s.Net.Mode == "gated" {
 		p.Listen = ports.List()
+	}
+	if s.Net.Relay {
+		p.Spares = Spares{1, 1}
 	}
 	p.addSystem(m)
 	p.addPrivate(s)

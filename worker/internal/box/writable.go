@@ -1,9 +1,12 @@
 package box
 
 import (
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/reason"
 )
 
 // writable lists the folders and files that the plan makes writable, for the
@@ -20,6 +23,34 @@ func (p *Plan) writable() []string {
 		}
 	}
 	return all
+}
+
+// keepDisks holds on to what the free space is to be asked of.
+func (k *Kit) keepDisks(p *Plan, sources map[string]*os.File) error {
+	if !p.DiskFree { // nobody asks
+		return nil
+	}
+	seen := map[uint64]bool{}
+	for _, m := range p.Mounts {
+		f := sources[m.Dest]
+		if m.Kind != Bind || f == nil {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return reason.New(reason.System, "look at %s: %w", m.Source, err)
+		}
+		if seen[st.Dev] {
+			continue
+		}
+		seen[st.Dev] = true
+		kept, err := again(f)
+		if err != nil {
+			return err
+		}
+		k.Disks = append(k.Disks, kept)
+	}
+	return nil
 }
 
 // Landlock gives the version of this kernel's Landlock, 0 when it has none:

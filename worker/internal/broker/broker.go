@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -51,6 +52,8 @@ type Broker struct {
 	quiet     time.Duration // after which an MCP stream gets a comment
 	lingers   time.Duration // what is open of an MCP token that was replaced
 	rotating  sync.Mutex
+	rotations atomic.Uint64
+	held      atomic.Int64 // bytes of request bodies that are held
 
 	mu      sync.Mutex
 	closed  bool
@@ -97,6 +100,7 @@ type Turn struct {
 	Box, Bot, Conversation string
 	Engine                 string // claude, codex, gemini, opencode, grok, none
 	Keys                   []Key
+	Loopbacks              []Loopback
 	Unbrokered             []string          // as Take named them; copied into Issued
 	Refs                   map[string]string // names of the secrets that Keys came from, by variable: Rotate reads them again
 	Limits                 Limits            // of each grant
@@ -107,15 +111,16 @@ type Turn struct {
 type Issued struct {
 	Env        map[string]string // tokens and base URLs
 	Argv       []string          // to stand after the engine's first word
-	Grants     []string          // provider names, sorted
-	Expires    time.Time         // zero when there was no key
+	Grants     []string          // names of providers and loopback servers, sorted
+	Addresses  map[string]string // of the loopback servers in the box, by name
+	Expires    time.Time         // zero when there was nothing to grant
 	Unbrokered []string
 }
 
-// Issue makes a token for the turn, good for the grants of its keys. A turn
-// without keys gets no token. TTL 0 means MaxTTL.
+// Issue makes a token for the turn, good for the grants of its keys and for its
+// loopback servers. A turn without either gets no token. TTL 0 means MaxTTL.
 func (b *Broker) Issue(turn Turn) (Issued, error) {
-	issued := Issued{Env: map[string]string{}, Unbrokered: turn.Unbrokered}
+	issued := Issued{Env: map[string]string{}, Addresses: map[string]string{}, Unbrokered: turn.Unbrokered}
 	e, ok := engineNamed(turn.Engine)
 	switch {
 	case !ok:
@@ -124,14 +129,14 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 		return issued, reason.New(reason.Internal, "a token was asked for without a box")
 	case turn.TTL < 0 || turn.TTL > MaxTTL:
 		return issued, reason.New(reason.BadSpec, "a token lives at most %v", MaxTTL)
-	case len(turn.Keys) == 0:
+	case len(turn.Keys)+len(turn.Loopbacks) == 0:
 		return issued, nil
 	case turn.TTL == 0:
 		turn.TTL = MaxTTL
 	}
 	text := newTokenText()
 	record := Record{
-		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.Refs, turn.Limits, nil,
+		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.keyRefs(), turn.Limits, turn.Loopbacks, nil,
 	}
 	// First the store, so that whatever ends the token also ends the record.
 	if err := b.keep(record); err != nil {
@@ -144,6 +149,11 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 	issued.Env, issued.Argv = e.settings(text, turn.Keys)
 	for _, k := range turn.Keys {
 		issued.Grants = append(issued.Grants, k.Provider)
+	}
+	for _, l := range turn.Loopbacks {
+		issued.Grants = append(issued.Grants, l.Name)
+		issued.Addresses[l.Name] = grantURL(text, l.Name)
+		issued.Env[LoopbackEnv(l.Name)] = issued.Addresses[l.Name]
 	}
 	slices.Sort(issued.Grants)
 	issued.Grants = slices.Compact(issued.Grants)

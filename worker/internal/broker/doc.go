@@ -26,6 +26,13 @@
 // token on the listener of a box of which nothing is known means that the table
 // was lost: that is said, and nothing goes out.
 //
+// A server on this machine's own loopback that whoever asked for the box
+// declared by name (net.loopback_upstreams) is a grant too: one fixed upstream,
+// with no credential at all, at /b/<token>/<name>/… in place of the URL that was
+// declared. The box has the address in BOTBOX_UPSTREAM_<NAME>, the asker in the
+// answer's loopback_addresses. What is above the declared path stays closed, so
+// a URL that ends with /v1 keeps a box from a server's other interfaces.
+//
 // net/http parses what the box sends. A request with both Content-Length and
 // Transfer-Encoding is read as chunked, and the framing towards the upstream is
 // always made anew, so the two sides cannot disagree about where it ends.

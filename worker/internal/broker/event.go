@@ -23,7 +23,7 @@ type Event struct {
 	Box, Bot, Conversation string
 	Owner                  string // of a stolen token: the box that it was made for
 
-	Grant    string // a provider of the table
+	Grant    string // a provider of the table, or a loopback server of the spec
 	Method   string // a known method, or "other"
 	Route    string // the row of the provider's table, never the path
 	Code     string // of the refusal, or "client_gone", "upstream_cut"

@@ -181,8 +181,12 @@ func checkKey(from string, s secret.Text) error {
 	return nil
 }
 
-// inject puts the key into a header from which every credential was removed.
+// inject puts the key into a header from which every credential was removed. A
+// loopback server has none.
 func (g *grant) inject(h http.Header, k *liveKey) {
+	if k.secret.Empty() {
+		return
+	}
 	h[g.keyVar.header] = []string{g.keyVar.scheme + k.secret.Reveal()}
 }
 
@@ -209,7 +213,7 @@ type token struct {
 	timer                  *time.Timer
 }
 
-// newGrants makes one grant for each provider. Of several keys for the same
+// newGrants makes one grant for each provider and for each loopback server. Of several keys for the same
 // provider the most preferred one is sent; the others only leave the box.
 func newGrants(r Record, transport http.RoundTripper) (map[string]*grant, error) {
 	grants, rank := map[string]*grant{}, map[string]int{}
@@ -224,7 +228,7 @@ func newGrants(r Record, transport http.RoundTripper) (map[string]*grant, error)
 		}
 		grants[k.Provider], rank[k.Provider] = g, n
 	}
-	return grants, nil
+	return grants, addLoopbacks(grants, r, transport)
 }
 
 // Record is a living token as the store keeps it: all that a new worker needs
@@ -236,6 +240,7 @@ type Record struct {
 	Keys                   []Key
 	Refs                   map[string]string // the secret's name, by the variable of its key
 	Limits                 Limits
+	Loopbacks              []Loopback
 	Lease                  *LeaseRecord // of a conversation's MCP servers; it then has no keys
 }
 
@@ -247,13 +252,14 @@ type plainRecord struct {
 	Keys                   []plainKey
 	Refs                   map[string]string
 	Limits                 Limits
-	Lease                  *plainLease
+	Loopbacks              []Loopback  `json:",omitempty"`
+	Lease                  *plainLease `json:",omitempty"`
 }
 
 type plainKey struct{ Provider, EnvName, Secret, Upstream string }
 
 func (r Record) encode() ([]byte, error) {
-	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits, r.Lease.plain()}
+	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits, r.Loopbacks, r.Lease.plain()}
 	for _, k := range r.Keys {
 		plain.Keys = append(plain.Keys, plainKey{k.Provider, k.EnvName, k.Secret.Reveal(), k.Upstream})
 	}
@@ -267,7 +273,7 @@ func decodeRecord(data []byte) (Record, error) {
 	}
 	r := Record{
 		Box: plain.Box, Bot: plain.Bot, Conversation: plain.Conversation, Expires: plain.Expires,
-		Refs: plain.Refs, Limits: plain.Limits, Lease: plain.Lease.record(),
+		Refs: plain.Refs, Limits: plain.Limits, Loopbacks: plain.Loopbacks, Lease: plain.Lease.record(),
 	}
 	copy(r.Digest[:], plain.Digest)
 	for _, k := range plain.Keys {

@@ -36,7 +36,7 @@ func newTransport() *http.Transport {
 		// Below the minute after which load balancers close idle connections: a
 		// POST on a stale one cannot be sent again.
 		IdleConnTimeout:     55 * time.Second,
-		MaxIdleConnsPerHost: 8,
+		MaxIdleConnsPerHost: defaultConcurrent, // fewer, and a busy turn would dial for most requests
 		// The client's Accept-Encoding goes out as it is and the body comes back
 		// as it is.
 		DisableCompression: true,
@@ -45,7 +45,8 @@ func newTransport() *http.Transport {
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 		MaxResponseHeaderBytes: 256 << 10,
 		ReadBufferSize:         copyBuffer,
-		WriteBufferSize:        copyBuffer,
+		// An engine's request in one write: it is mostly the history, 50 to 100 KB.
+		WriteBufferSize: 128 << 10,
 	}
 }
 
@@ -64,7 +65,7 @@ func (b *Broker) forward(x *exchange, c call) {
 	if c.websocket != nil {
 		b.tunnel(x, c)
 	} else {
-		x.request(c)
+		b.request(x, c)
 	}
 	if x.event.Redacted > 0 {
 		b.count("broker.redacted")
@@ -72,7 +73,7 @@ func (b *Broker) forward(x *exchange, c call) {
 }
 
 // request is one that is no WebSocket.
-func (x *exchange) request(c call) {
+func (b *Broker) request(x *exchange, c call) {
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.token.ctx, cancel)()
@@ -86,9 +87,17 @@ func (x *exchange) request(c call) {
 	defer func() { x.event.Up = body.n.Load() }()
 	x.up = &body.n
 
+	held, err := b.hold(x.r.ContentLength, body)
+	if err != nil {
+		x.failed(err, body, c.token)
+		return
+	}
+	defer held.release(b)
 	key := c.grant.key.Load()
+	out := c.grant.request(held.watch(ctx), x.r, c.target, body, key)
+	held.give(out)
 	start := time.Now()
-	res, err := c.grant.transport.RoundTrip(c.grant.request(ctx, x.r, c.target, body, key))
+	res, err := c.grant.transport.RoundTrip(out)
 	x.event.Upstream = time.Since(start)
 	if err != nil {
 		x.failed(err, body, c.token)

@@ -118,6 +118,11 @@ func TestTheBoxCannotChooseTheUpstream(t *testing.T) {
 		if got.status < 400 || got.status > 405 {
 			t.Errorf("%q: answered %d", uri, got.status)
 		}
+		// The same as a WebSocket, also of the provider that has them.
+		uri = strings.Replace(strings.Replace(uri, "/anthropic", "/openai", 1), "/v1/messages", "/v1/responses", 1)
+		if _, _, res := wsDial(t, addr, uri, http.Header{"X-Forwarded-Host": {host}, "Origin": {decoy.URL}}); res.StatusCode < 400 || res.StatusCode > 426 {
+			t.Errorf("%q: a WebSocket was answered %d", uri, res.StatusCode)
+		}
 	}
 	if n := len(up.requests()) + len(decoy.requests()); n != 0 || len(s.dials) != 0 {
 		t.Errorf("%d requests and %d dials went out", n, len(s.dials))

@@ -21,7 +21,10 @@ const minRedact = 8
 
 // redactor finds a key in what an upstream sends back: an error page, an echo
 // endpoint or a debug header would otherwise hand it to the box.
-type redactor struct{ forms [][]byte }
+type redactor struct {
+	forms [][]byte
+	has   [256]bool // bytes that stand in a form; a line break never does
+}
 
 // newRedactor prepares the keys as they are, URL-encoded, JSON-escaped, in hex
 // and in base64 at each of the three places where one can stand in a longer
@@ -35,6 +38,9 @@ func newRedactor(keys ...string) *redactor {
 		for _, f := range forms(key) {
 			if !slices.ContainsFunc(r.forms, func(have []byte) bool { return string(have) == f }) {
 				r.forms = append(r.forms, []byte(f))
+				for i := range len(f) {
+					r.has[f[i]] = true
+				}
 			}
 		}
 	}
@@ -99,9 +105,13 @@ func (r *redactor) text(s string) (string, int) {
 // open gives the length of the longest end of b that could be the beginning of
 // a form: those bytes wait for the next read.
 func (r *redactor) open(b []byte) int {
+	most := 0
+	for most < len(b) && r.has[b[len(b)-1-most]] {
+		most++
+	}
 	longest := 0
 	for _, f := range r.forms {
-		for n := min(len(f)-1, len(b)); n > longest; n-- {
+		for n := min(len(f)-1, most); n > longest; n-- {
 			if bytes.HasPrefix(f, b[len(b)-n:]) {
 				longest = n
 			}
@@ -110,39 +120,57 @@ func (r *redactor) open(b []byte) int {
 	return longest
 }
 
-// reader filters a body while it streams. Bytes that are no part of a form
-// come out as they went in, and a read that ends a line is never held back,
-// for no key has a line break.
+// reader filters a body while it streams, in the caller's own buffer. Bytes
+// that are no part of a form come out as they went in, and a read that ends a
+// line is never held back, for no key has a line break.
 type reader struct {
 	*redactor
 	src   io.Reader
 	found *atomic.Int64
-	chunk []byte
+	least int    // a buffer has room for the held bytes and more
 	held  []byte // read, and perhaps the beginning of a form
-	ready []byte // to be given out
+	ready []byte // to be given out: where the caller's buffer was too small
 	err   error
 }
 
 func (r *redactor) reader(src io.Reader, found *atomic.Int64) io.Reader {
-	return &reader{redactor: r, src: src, found: found, chunk: make([]byte, 16<<10)}
+	least := 512
+	for _, f := range r.forms {
+		least = max(least, 2*len(f))
+	}
+	return &reader{redactor: r, src: src, found: found, least: least}
 }
 
 func (r *reader) Read(p []byte) (int, error) {
-	for len(r.ready) == 0 {
-		if r.err != nil {
+	for {
+		if len(r.ready) > 0 {
+			n := copy(p, r.ready)
+			r.ready = r.ready[n:]
+			return n, nil
+		}
+		if r.err != nil || len(p) == 0 {
 			return 0, r.err
 		}
-		var n int
-		n, r.err = r.src.Read(r.chunk)
-		b := append(r.held, r.chunk[:n]...)
-		r.found.Add(int64(r.replace(b)))
-		cut := len(b)
-		if r.err == nil {
-			cut -= r.open(b)
+		if len(p) < r.least {
+			small := make([]byte, r.least)
+			r.ready = small[:r.filter(small)]
+		} else if n := r.filter(p); n > 0 {
+			return n, nil
 		}
-		r.ready, r.held = b[:cut], bytes.Clone(b[cut:])
 	}
-	n := copy(p, r.ready)
-	r.ready = r.ready[n:]
-	return n, nil
+}
+
+// filter reads once into b, behind what was held, and tells how much of b may
+// be given out.
+func (r *reader) filter(b []byte) int {
+	held := copy(b, r.held)
+	n, err := r.src.Read(b[held:])
+	b, r.err = b[:held+n], err
+	r.found.Add(int64(r.replace(b)))
+	cut := len(b)
+	if r.err == nil {
+		cut -= r.open(b)
+	}
+	r.held = append(r.held[:0], b[cut:]...)
+	return cut
 }

@@ -25,6 +25,7 @@ type Rotated struct {
 func (b *Broker) Rotate(read func(ref string) (secret.Text, error), only string) (Rotated, error) {
 	b.rotating.Lock() // two at once could leave the older key in place
 	defer b.rotating.Unlock()
+	b.rotations.Add(1)
 	fresh := map[string]secret.Text{}
 	for _, ref := range b.refs() {
 		if only != "" && ref != only {
@@ -70,6 +71,23 @@ func (b *Broker) Rotate(read func(ref string) (secret.Text, error), only string)
 	done.Boxes = len(boxes)
 	return done, nil
 }
+
+// keyRefs are the turn's Refs that belong to keys: a spec names secrets for
+// other variables, too, and those are no business of the broker's.
+func (t Turn) keyRefs() map[string]string {
+	refs := map[string]string{}
+	for _, k := range t.Keys {
+		if ref, ok := t.Refs[k.EnvName]; ok {
+			refs[k.EnvName] = ref
+		}
+	}
+	return refs
+}
+
+// Rotations counts the rotations that have begun. Who reads a secret and asks
+// for a token with it looks here before and after: in between it may have been
+// exchanged, and no living grant had it yet.
+func (b *Broker) Rotations() uint64 { return b.rotations.Load() }
 
 // refs are the names of the secrets of living tokens, sorted.
 func (b *Broker) refs() []string {

@@ -37,7 +37,7 @@ func TestRotationRepointsLivingGrants(t *testing.T) {
 	store := openStore(t, dir)
 	s := newStage(t, store)
 	addr, other := s.serve("b1"), s.serve("b2")
-	refs := map[string]string{"ANTHROPIC_API_KEY": "claude", "OPENAI_API_KEY": "gpt"}
+	refs := map[string]string{"ANTHROPIC_API_KEY": "claude", "OPENAI_API_KEY": "gpt", "NOTES_TOKEN": "no key of the broker's"}
 	token := s.issueRefs("b1", up.URL, refs)
 	plain, _ := s.issue("b2", up.URL) // its keys came as values
 	s.issueRefs("b3", up.URL, refs)

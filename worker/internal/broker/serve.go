@@ -192,6 +192,9 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 		x.event.Grant = p.name
 	}
 	token, g, code := b.authorise(box, t.token, t.grant)
+	if g != nil {
+		x.event.Grant = g.provider.name
+	}
 	if token != nil {
 		x.event.Bot, x.event.Conversation = token.bot, token.conversation
 	}

@@ -3,6 +3,8 @@ package broker
 import (
 	"bufio"
 	"context"
+	"crypto/sha1"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -162,6 +164,44 @@ func TestTheHandshakeHasABudget(t *testing.T) {
 				t.Errorf("%s: %v, %v after %v", path, res, err, time.Since(begin))
 			}
 			conn.Close()
+		}
+	})
+}
+
+// A WebSocket on which nobody says anything stands until its token ends.
+func TestASilentWebSocketStands(t *testing.T) {
+	bubble(t, func(w http.ResponseWriter, r *http.Request) {
+		sum := sha1.Sum([]byte(r.Header.Get("Sec-Websocket-Key") + websocketGUID))
+		conn, _, _ := w.(http.Hijacker).Hijack()
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+			base64.StdEncoding.EncodeToString(sum[:]))
+		for range 100 {
+			time.Sleep(time.Hour)
+			if _, err := conn.Write(wsFrame(1, true, []byte("hour"))); err != nil {
+				return
+			}
+		}
+	}, func(b *Broker, _ func() *http.Response) {
+		inside := newPipeListener()
+		go b.Serve(inside, "b1")
+		defer inside.Close()
+		issued, err := b.Issue(Turn{Box: "b1", Engine: "none", Keys: testKeys("http://up.example")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, _ := inside.dial(t.Context(), "", "")
+		defer conn.Close()
+		begin := time.Now()
+		fmt.Fprintf(conn, "GET /b/%s/openai/v1/responses HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n\r\n", issued.Env["OPENAI_API_KEY"], nonce)
+		r := bufio.NewReader(conn)
+		if res, err := http.ReadResponse(r, &http.Request{Method: "GET"}); err != nil || res.StatusCode != 101 {
+			t.Fatal(res, err)
+		}
+		frames, err := io.ReadAll(r)
+		if n := strings.Count(string(frames), "hour"); n < 23 || n > 24 || time.Since(begin) != MaxTTL {
+			t.Errorf("%d frames in %v, then %v", n, time.Since(begin), err)
 		}
 	})
 }

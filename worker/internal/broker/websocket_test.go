@@ -183,7 +183,9 @@ func TestWebSocketsThatAreRefused(t *testing.T) {
 		"counts requests":    {limited, "/openai/v1/responses", nil, nil, 426, false, "upgrade_required"},
 		"no WebSocket there": {token, "/openai/v1/responses", nil, refuse, 426, true, "upstream_403"},
 		"its own answer":     {token, bidi, nil, refuse, 403, true, ""},
-		"redirect":           {token, bidi, nil, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://x.example", 307) }, 502, true, "upstream_redirect"},
+		"redirect": {token, bidi, nil, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://x.example", http.StatusTemporaryRedirect)
+		}, 502, true, "upstream_redirect"},
 		"another's handshake": {token, bidi, nil, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Upgrade", "websocket")
 			w.Header().Set("Connection", "Upgrade")

@@ -189,6 +189,60 @@ func TestGroupFromItsBirthToItsEnd(t *testing.T) {
 	}
 }
 
+// A box of a worker that died may live on, and have the name of a new one.
+func TestTwoBoxesAreNeverInOneGroup(t *testing.T) {
+	f, tree := taken(t, "memory")
+	if err := f.mkdir(f.root + "/box-a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.root+"/box-a/cgroup.procs", []byte("77\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := tree.Make("a", Limits{MemoryMB: 1}); g != nil || reason.Of(err).Code != reason.LimitsUnavailable {
+		t.Errorf("beside another box: %v, %v", g, err)
+	}
+	if err := os.WriteFile(f.root+"/box-a/cgroup.procs", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := tree.Make("a", Limits{MemoryMB: 1}); g == nil || err != nil {
+		t.Errorf("where the other one has ended: %v", err)
+	}
+}
+
+// What a worker leaves is removed when it ends, not only when there is a next;
+// and one of that name that is ours by then is not.
+func TestOutlive(t *testing.T) {
+	f := delegated(t, "memory", "41")
+	for _, name := range []string{"box-a", "box-b"} {
+		if err := f.mkdir(f.root + "/" + name); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f.root+"/"+name+"/cgroup.procs", []byte("77\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := take(f, f.root, 41)
+	if err != nil || len(tree.left) != 2 {
+		t.Fatalf("%v: %v", tree.left, err)
+	}
+	if tree.removed("box-a") {
+		t.Error("removed with a process in it")
+	}
+	for _, name := range []string{"box-a", "box-b"} {
+		os.WriteFile(f.root+"/"+name+"/cgroup.procs", nil, 0o600)
+	}
+	if g, err := tree.Make("b", Limits{MemoryMB: 1}); g == nil || err != nil {
+		t.Fatal(err)
+	}
+	tree.outlive("box-a")
+	tree.outlive("box-b")
+	for name, want := range map[string]bool{"box-a": false, "box-b": true} {
+		if _, err := os.Stat(f.root + "/" + name); (err == nil) != want {
+			t.Errorf("%s is there: %v, want %v", name, err == nil, want)
+		}
+	}
+}
+
 func TestAGroupWithoutEveryLimitIsNone(t *testing.T) {
 	f, tree := taken(t, "memory pids cpu")
 	f.refuses = "cpu.max"
@@ -211,7 +265,7 @@ func TestAGroupWithoutEveryLimitIsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Add(5); reason.Of(err).Code != reason.LimitsUnavailable {
+	if err := g.Add(5); reason.Of(err).Code != reason.LimitsUnavailable || !strings.Contains(reason.FaultOf(err).Hint, "--standalone") {
 		t.Errorf("a process that could not be moved: %v", err)
 	}
 }

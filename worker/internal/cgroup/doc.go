@@ -7,8 +7,8 @@
 //
 // Zone: worker.
 //
-// Given: by the machine's init, a cgroup that this user may write
-// (Delegate=yes); by the kernel, which one we are in; limits, by a spec.
+// Given: by the supervisor, a cgroup that this user may make others in, with us
+// in the leaf already; or by the machine's init (Delegate=yes), with us in it; by the kernel, which one we are in; limits, by a spec.
 //
 // Authority: it moves this process, its supervisor and the processes of its
 // own boxes between cgroups, and kills a box whole.

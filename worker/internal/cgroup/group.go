@@ -52,7 +52,7 @@ func (t *Tree) Make(box string, l Limits) (*Group, error) {
 		return nil, nil
 	}
 	g := &Group{t.file(prefix + box), t.kern}
-	if err := t.kern.mkdir(g.dir); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := t.makeAnew(prefix + box); err != nil {
 		return nil, reason.New(reason.LimitsUnavailable, "make a cgroup for the box: %w", err)
 	}
 	for _, s := range l.settings() {
@@ -68,6 +68,9 @@ func (t *Tree) Make(box string, l Limits) (*Group, error) {
 	return g, nil
 }
 
+const fromOutside = "the caller is outside the worker's part of the cgroups: ask from below the supervisor, or without the worker: " +
+	"systemd-run --user --scope -p Delegate=yes botbox run --standalone …"
+
 // Add moves processes of the box in. What they start from then on is in too.
 func (g *Group) Add(pids ...int) error {
 	if g == nil {
@@ -75,7 +78,11 @@ func (g *Group) Add(pids ...int) error {
 	}
 	for _, pid := range pids {
 		if err := g.kern.write(g.dir+"/cgroup.procs", strconv.Itoa(pid)); err != nil {
-			return reason.New(reason.LimitsUnavailable, "move the box into its cgroup: %w", err)
+			refused := reason.New(reason.LimitsUnavailable, "move the box into its cgroup: %w", err)
+			if errors.Is(err, fs.ErrPermission) { // the kernel asks for the nearest cgroup above both
+				refused = refused.WithHint("%s", fromOutside)
+			}
+			return refused
 		}
 	}
 	return nil

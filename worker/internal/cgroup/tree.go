@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
 )
@@ -26,6 +28,9 @@ type Tree struct {
 	dir  string
 	on   []string // the controllers that its children have
 	kern kernel
+
+	mu   sync.Mutex
+	left map[string]bool // cgroups of boxes that outlived a worker before us
 }
 
 // Take takes this process's own cgroup over, if it was delegated to us and
@@ -41,7 +46,14 @@ func Take(beside int) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return take(mounted{}, dir, os.Getpid(), beside)
+	t, err := take(mounted{}, dir, os.Getpid(), beside)
+	if err != nil {
+		return nil, err
+	}
+	for box := range t.left {
+		go t.outlive(box)
+	}
+	return t, nil
 }
 
 func take(kern kernel, dir string, ours ...int) (*Tree, error) {
@@ -97,12 +109,51 @@ func (t *Tree) moveOut(ours []int) error {
 // sweep removes the cgroups of boxes that a worker before us did not live to
 // remove. One that still has processes stays: the kernel refuses.
 func (t *Tree) sweep() {
+	t.left = map[string]bool{}
 	entries, _ := os.ReadDir(t.dir) // none, if it cannot be read: they harm nobody
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), prefix) {
-			t.kern.rmdir(t.file(e.Name()))
+		if strings.HasPrefix(e.Name(), prefix) && t.kern.rmdir(t.file(e.Name())) != nil {
+			t.left[e.Name()] = true
 		}
 	}
+}
+
+// lookAgain is how often a box that nobody attends is looked after.
+const lookAgain = time.Second
+
+// outlive removes the cgroup of a box that outlived its worker, when that has
+// ended too.
+func (t *Tree) outlive(box string) {
+	for !t.removed(box) {
+		time.Sleep(lookAgain)
+	}
+}
+
+// removed removes a cgroup that is still the one that was left.
+func (t *Tree) removed(box string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.left[box] {
+		return true
+	}
+	if err := t.kern.rmdir(t.file(box)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	delete(t.left, box)
+	return true
+}
+
+// makeAnew makes the cgroup of a box. One of that name that has processes is
+// another box's, which outlived its worker: two are never in one.
+func (t *Tree) makeAnew(box string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.kern.mkdir(t.file(box))
+	if errors.Is(err, fs.ErrExist) && t.kern.rmdir(t.file(box)) == nil {
+		delete(t.left, box)
+		err = t.kern.mkdir(t.file(box))
+	}
+	return err
 }
 
 // Has tells whether the tree can hold a limit of this controller. A nil tree

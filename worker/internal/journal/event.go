@@ -27,13 +27,14 @@ var (
 	BudgetSpent     = Event{"budget-spent", "bc1967fefc0f612f04e17b7e176bcd6c", slog.LevelWarn, "a box has used up its bytes of egress, and its connections have ended"}
 	BoxLearns       = Event{"box-learns", "1dc169f4a24bfb19372ed6886db8dad0", slog.LevelWarn, "a box learns: its egress lists and the machine's are noted and not held"}
 	BoxLearnt       = Event{"box-learnt", "3b5ff52c15f2b56a99186405b3e30cd9", slog.LevelInfo, "a box that learnt has ended"}
+	SigninRelayed   = Event{"signin-relayed", "e7a20076f0174a6097fe0257342c442f", slog.LevelInfo, "the redirect of a sign-in was sent into a box"}
 	TokenStolen     = Event{"token-stolen", "4f4e0cdf6cd43a3d43fe8515451b621c", slog.LevelError, "a token came from a box that it was not made for, and is revoked"}
 	KeyEchoed       = Event{"key-echoed", "a7b3f1c05d2e4c6f9b1f0e83d47a6c25", slog.LevelWarn, "an upstream sent a key back, and it was overwritten"}
 )
 
 // Events gives the table.
 func Events() []Event {
-	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxRefused, GateRefusal, GateAllowed, BudgetSpent, BoxLearns, BoxLearnt, TokenStolen, KeyEchoed}
+	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxRefused, GateRefusal, GateAllowed, BudgetSpent, BoxLearns, BoxLearnt, SigninRelayed, TokenStolen, KeyEchoed}
 }
 
 // Log writes the event with attrs. Keys are in lower case with underscores

@@ -158,6 +158,15 @@ func (l *Lease) Become(tty bool) error {
 	return reason.New(reason.BoxFailed, "start %s: %w", l.bwrap, err)
 }
 
+// Kit is the box for a child of this process, which the descriptors below the
+// kit's own pass to.
+func (l *Lease) Kit(below []*os.File) *box.Kit {
+	for len(below) < box.LeaseFD-box.ChildFD {
+		below = append(below, nil) // closed in the child
+	}
+	return &box.Kit{Bwrap: l.bwrap, Argv: l.argv, First: box.LeaseFD, Below: below, Files: l.files}
+}
+
 // place gives each file the number that the command line names, and lets
 // nothing else that this process inherited through.
 func (l *Lease) place() error {

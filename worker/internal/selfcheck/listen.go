@@ -177,7 +177,7 @@ func (o *outside) openDoors() (err error) {
 			err = errors.Join(err, failed)
 			return nil
 		}
-		o.later(func() { d.listener.Close() })
+		o.later(d.listener.Close)
 		return d
 	}
 	if o.socket = open("unix", o.ServerSocket); o.socket == nil {
@@ -216,11 +216,11 @@ func (o *outside) startServers() (err error) {
 	if o.server.address, err = serve(&o.server.Server, &o.server); err != nil {
 		return err
 	}
-	o.later(func() { o.server.Close() })
+	o.later(o.server.Close)
 	if o.provider.address, err = serve(&o.provider.Server, &o.provider); err != nil {
 		return err
 	}
-	o.later(func() { o.provider.Close() })
+	o.later(o.provider.Close)
 	// In a box with a network of its own the harness gate has the server's own
 	// port, so that the same URL serves inside and outside. In one without, the
 	// server itself would answer there.

@@ -236,16 +236,19 @@ func withProbe(t *testing.T, behaviour string) string {
 	return dir
 }
 
-func TestSignalEndsItAndLeavesNothing(t *testing.T) {
+// hanging starts a self-check whose probe hangs in its box, by an ordinary
+// user, and gives it when it does.
+func hanging(t *testing.T, dir string) (*exec.Cmd, *strings.Builder) {
+	t.Helper()
 	before := litter(t)
-	cmd := botbox(t, withProbe(t, "hangs"), rig.Ordinary(t), "check")
-	var said strings.Builder
-	cmd.Stderr = &said
+	cmd := botbox(t, dir, rig.Ordinary(t), "check")
+	said := &strings.Builder{}
+	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.Process.Kill()
-	hanging := func() bool {
+	t.Cleanup(func() { cmd.Process.Kill() })
+	hangs := func() bool {
 		for name := range litter(t) {
 			if _, err := os.Lstat(filepath.Join(name, "work/hangs")); err == nil && !before[name] {
 				return true
@@ -253,17 +256,63 @@ func TestSignalEndsItAndLeavesNothing(t *testing.T) {
 		}
 		return false
 	}
-	for deadline := time.Now().Add(20 * time.Second); !hanging(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !hangs(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			cmd.Process.Kill()
 			cmd.Wait()
 			rig.Missing(t, "the probe never came into a box: %s", said.String())
 		}
 	}
-	cmd.Process.Signal(syscall.SIGTERM)
-	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 111 || !strings.Contains(said.String(), "told to stop") {
-		t.Errorf("exit %d: %s", code, said.String())
+	return cmd, said
+}
+
+func TestSignalEndsItAndLeavesNothing(t *testing.T) {
+	dir := withProbe(t, "hangs")
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		before := litter(t)
+		cmd, said := hanging(t, dir)
+		cmd.Process.Signal(sig)
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 111 || !strings.Contains(said.String(), "told to stop") {
+			t.Errorf("%v: exit %d: %s", sig, code, said.String())
+		}
+		leavesNothing(t, before)
 	}
+}
+
+// What a killed run leaves is removed by the next, while the folders of one
+// that lives stay.
+func TestTheNextRunRemovesWhatAKilledOneLeft(t *testing.T) {
+	dir := withProbe(t, "hangs")
+	before := litter(t)
+	killed, _ := hanging(t, dir)
+	killed.Process.Kill()
+	killed.Wait()
+	left := litter(t)
+	maps.DeleteFunc(left, func(name string, _ bool) bool { return before[name] })
+	if len(left) < 4 {
+		t.Fatalf("control: a killed run left %v", left)
+	}
+	living, _ := hanging(t, dir)
+	its := litter(t)
+	maps.DeleteFunc(its, func(name string, _ bool) bool { return before[name] || left[name] })
+	if text, err := botbox(t, built(t), rig.Ordinary(t), "check").CombinedOutput(); err != nil {
+		t.Errorf("the next run: %v: %s", err, text)
+	}
+	for name := range left {
+		if _, err := os.Lstat(name); !os.IsNotExist(err) {
+			t.Errorf("%s of the killed run: %v", name, err)
+		}
+	}
+	for name := range its {
+		if _, err := os.Lstat(name); err != nil {
+			t.Errorf("of the living run: %v", err)
+		}
+	}
+	if len(its) < 4 {
+		t.Errorf("control: the living run has %v", its)
+	}
+	living.Process.Signal(syscall.SIGTERM)
+	living.Wait()
 	leavesNothing(t, before)
 }

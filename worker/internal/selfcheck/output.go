@@ -16,12 +16,35 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/report"
 )
 
-// row is what we need of a row of boxprobe's table.
+// row is a row of boxprobe's table.
 type row struct {
 	ID       string   `json:"id"`
 	Layer    string   `json:"layer"`
 	Profile  string   `json:"profile"`
+	Tries    string   `json:"tries"`
+	Expect   string   `json:"expect"`
 	BrokenBy []string `json:"broken_by"`
+	Control  string   `json:"control"`
+}
+
+// Row is what a check of boxprobe's is about, as boxprobe says.
+type Row = row
+
+// ErrNoCheck says that boxprobe has no check of this name.
+var ErrNoCheck = errors.New("there is no such check")
+
+// Explain asks boxprobe what one of its checks is about.
+func Explain(s *box.Spawner, probe box.Program, id string) (Row, error) {
+	rows, err := readTable(s, probe, full)
+	if err != nil {
+		return Row{}, err
+	}
+	for _, r := range rows {
+		if r.ID == id {
+			return r, nil
+		}
+	}
+	return Row{}, ErrNoCheck
 }
 
 // tableSize and outputSize bound what the probe may say.

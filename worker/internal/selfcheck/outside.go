@@ -10,10 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
@@ -39,8 +36,8 @@ type outside struct {
 	provider                 provider
 	canary                   *box.Child
 
-	lone bool     // this machine has no interface but lo
-	undo []func() // in the order in which it was done
+	lone bool           // this machine has no interface but lo
+	undo []func() error // in the order in which it was done
 }
 
 // layOut makes everything, as the user that runs the box. Whoever calls it
@@ -58,43 +55,18 @@ func (o *outside) layOut(s *box.Spawner, probe box.Program) error {
 	return nil
 }
 
-// remove takes everything away again, in reverse order.
-func (o *outside) remove() {
+// remove takes everything away again, in reverse order, and tells what it
+// could not.
+func (o *outside) remove() (failed error) {
 	for len(o.undo) > 0 {
 		last := len(o.undo) - 1
-		o.undo[last]()
+		failed = errors.Join(failed, o.undo[last]())
 		o.undo = o.undo[:last]
 	}
+	return failed
 }
 
-// sweep removes what self-checks left that were killed. None takes as long as
-// those are old.
-func sweep() {
-	for _, dir := range slices.Concat(sharedFolders()...) {
-		names, _ := filepath.Glob(filepath.Join(dir, prefix+"*")) // the pattern is ours
-		for _, name := range names {
-			var st unix.Stat_t
-			if unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() &&
-				time.Since(time.Unix(st.Mtim.Unix())) > 10*within {
-				os.RemoveAll(name)
-			}
-		}
-	}
-}
-
-func (o *outside) later(f func()) { o.undo = append(o.undo, f) }
-
-// prefix begins the name of every folder that we make.
-const prefix = "botbox-check-"
-
-// folder makes a folder of ours in one of the machine's.
-func (o *outside) folder(in string) (string, error) {
-	dir, err := os.MkdirTemp(in, prefix)
-	if err == nil {
-		o.later(func() { os.RemoveAll(dir) })
-	}
-	return dir, err
-}
+func (o *outside) later(f func() error) { o.undo = append(o.undo, f) }
 
 func (o *outside) at(name string) string { return filepath.Join(o.root, name) }
 
@@ -122,16 +94,6 @@ func (o *outside) makeFiles() (err error) {
 		}
 	}
 	return nil
-}
-
-// sharedFolders are the machine's folders that another turn may have files in,
-// and a place for each that we can write. An ordinary user cannot write /run;
-// /dev/shm is as private in a box, and everybody's outside.
-func sharedFolders() [][]string {
-	return [][]string{
-		{"/tmp"}, {"/var/tmp"},
-		{"/run", "/run/botbox", "/run/user/" + strconv.Itoa(os.Geteuid()), "/dev/shm"},
-	}
 }
 
 // makeCanaryFiles leaves a file of "another turn" in each shared folder.
@@ -221,7 +183,7 @@ func (o *outside) startCanary(s *box.Spawner, probe box.Program) error {
 		return err
 	}
 	defer itsIn.Close()
-	o.later(func() { in.Close() })
+	o.later(in.Close)
 	out, itsOut, err := os.Pipe()
 	if err != nil {
 		return err
@@ -233,7 +195,7 @@ func (o *outside) startCanary(s *box.Spawner, probe box.Program) error {
 		return err
 	}
 	o.CanaryPID = o.canary.Pid()
-	o.later(func() { o.canary.Kill(); o.canary.Wait() })
+	o.later(func() error { o.canary.Kill(); o.canary.Wait(); return nil })
 	out.SetReadDeadline(time.Now().Add(patience))
 	if _, err := in.WriteString(greeting); err != nil {
 		return err

@@ -63,7 +63,11 @@ func Run(r *turn.Runner, probe box.Program, w Wish) (report.Checks, error) {
 	}
 	checks.Results = judge(rows, nil, "the probe could not be sent into a box", nil)
 	o := &outside{}
-	defer o.remove()
+	defer func() {
+		if err := o.remove(); err != nil {
+			r.Log.Error("the self-check could not tidy up", slog.String("cause", err.Error()))
+		}
+	}()
 	if err := o.layOut(r.Spawner, probe); err != nil {
 		return checks, err
 	}

@@ -1,6 +1,7 @@
 package selfcheck
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -11,8 +12,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
@@ -230,7 +233,7 @@ func visited(t *testing.T) *evidence {
 	}
 	defer probe.Close()
 	o := &outside{}
-	t.Cleanup(o.remove)
+	t.Cleanup(func() { o.remove() })
 	if err := o.layOut(box.NewSpawner(), box.Program{File: probe}); err != nil {
 		t.Fatal(err)
 	}
@@ -309,26 +312,75 @@ func TestRemoveTakesEverything(t *testing.T) {
 	}
 }
 
-func TestSweepTakesOldOnesOnly(t *testing.T) {
-	var o outside
-	old, err := o.folder("/tmp")
-	if err != nil {
-		t.Fatal(err)
-	}
+// Nobody's folder is one that no living process holds, has our name and is our
+// user's. Nothing else is touched, whatever it is called.
+func TestSweepTakesNobodysFolders(t *testing.T) {
+	o := &outside{}
 	defer o.remove()
-	young, err := o.folder("/tmp")
+	held, err := o.folder("/tmp")
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := time.Now().Add(-2 * time.Hour)
-	if err := os.Chtimes(old, long, long); err != nil {
-		t.Fatal(err)
+	make := func(kind string, do func(name string) error) string {
+		name := filepath.Join("/tmp", prefix+kind+random())
+		if err := do(name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(name) })
+		return name
+	}
+	outside := t.TempDir()
+	nobodys := make("empty", func(name string) error { return os.Mkdir(name, 0o700) })
+	full := make("full", func(name string) error { return os.MkdirAll(filepath.Join(name, "a/b"), 0o700) })
+	kept := map[string]string{
+		"a folder that is held": held,
+		"a file":                make("file", func(name string) error { return os.WriteFile(name, nil, 0o600) }),
+		"a link":                make("link", func(name string) error { return os.Symlink(outside, name) }),
+		"a pipe":                make("pipe", func(name string) error { return unix.Mkfifo(name, 0o600) }),
+		"what a link names":     outside,
+	}
+	if os.Geteuid() == 0 {
+		kept["another user's"] = make("theirs", func(name string) error {
+			return errors.Join(os.Mkdir(name, 0o700), os.Chown(name, 1, 1))
+		})
 	}
 	sweep()
-	if _, err := os.Lstat(old); !os.IsNotExist(err) {
-		t.Errorf("an old folder: %v", err)
+	for _, name := range []string{nobodys, full} {
+		if _, err := os.Lstat(name); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", name, err)
+		}
 	}
-	if _, err := os.Lstat(young); err != nil {
-		t.Errorf("a young folder: %v", err)
+	for what, name := range kept {
+		if _, err := os.Lstat(name); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
+	if err := o.remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(held); !os.IsNotExist(err) {
+		t.Errorf("removed by its own run: %v", err)
+	}
+}
+
+// Runs that begin at once sweep while others lay out: none loses a folder.
+func TestSweepAndFolderAtOnce(t *testing.T) {
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				o := &outside{}
+				sweep()
+				dir, err := o.folder("/tmp")
+				if err == nil {
+					sweep()
+					err = os.WriteFile(filepath.Join(dir, "canary"), nil, 0o600)
+				}
+				if err := errors.Join(err, o.remove()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -191,6 +191,9 @@ func (s *Spec) check() error {
 	if err := s.checkMCP(); err != nil {
 		return err
 	}
+	if err := s.checkInward(); err != nil {
+		return err
+	}
 	return s.checkPaths()
 }
 
@@ -244,11 +247,14 @@ func (s *Spec) checkChoices() error {
 		return bad("field engine: %q is none of %s, acp:NAME", s.Engine, strings.Join(Engines, ", "))
 	}
 	l := s.Limits
-	if l.Pids < 0 || l.MemoryMB < 0 || l.CPU < 0 || l.TmpMB < 0 || l.Nofile < 0 || l.WallS < 0 || s.Broker.TTLS < 0 {
+	if min(l.Pids, l.MemoryMB, l.TmpMB, l.Nofile, l.WallS, l.IdleS, l.FileMB, l.DiskFreeMB, s.Broker.TTLS) < 0 || l.CPU < 0 {
 		return bad("field limits: a limit is negative")
 	}
 	if l.MemoryMB > MaxMemoryMB || l.CPU > MaxCPU || (l.CPU > 0 && l.CPU < MinCPU) || l.WallS > MaxWallS {
 		return bad("field limits: memory_mb up to %d, cpu from %g to %d, wall_s up to %d", MaxMemoryMB, MinCPU, MaxCPU, MaxWallS)
+	}
+	if l.IdleS > MaxWallS || l.FileMB > MaxMemoryMB || l.DiskFreeMB > MaxMemoryMB {
+		return bad("field limits: idle_s up to %d, file_mb and disk_free_mb up to %d", MaxWallS, MaxMemoryMB)
 	}
 	if b := s.Broker.Limits; b.Concurrent < 0 || b.Concurrent > MaxConcurrent || b.RequestsPerMin < 0 || b.Bytes < 0 || b.Tokens < 0 {
 		return bad("field broker.limits: a limit is negative, or concurrent is over %d", MaxConcurrent)
@@ -270,10 +276,7 @@ const (
 // refuseLater names what the contract has and this build has not.
 func (s *Spec) refuseLater() error {
 	for field, asked := range map[string]bool{
-		"net.relay":              s.Net.Relay,
-		"net.loopback_upstreams": len(s.Net.LoopbackUpstreams) > 0,
-		"browser.launcher":       s.Browser.Launcher,
-		"limits.idle_s":          s.Limits.IdleS != 0,
+		"browser.launcher": s.Browser.Launcher,
 	} {
 		if asked {
 			return bad("field %s is not in this build, and is not ignored", field)

@@ -21,7 +21,7 @@ const whole = `{"v":1,"id":"box_1","kind":"turn","bot":"b-12","conversation":"t-
  "broker":{"keys":[{"env":"ANTHROPIC_API_KEY","provider":"anthropic","secret":"ref:anthropic","base_url":null}],"mcp":[],"ttl_s":86400,
   "limits":{"concurrent":8,"requests_per_min":60,"bytes":1000000,"tokens":500000}},
  "local_vm":false,"browser":{"launcher":false,"profile":null},
- "limits":{"pids":512,"memory_mb":2048,"cpu":1.5,"tmp_mb":512,"nofile":4096,"wall_s":3600,"idle_s":0},
+ "limits":{"pids":512,"memory_mb":2048,"cpu":1.5,"tmp_mb":512,"nofile":4096,"wall_s":3600,"idle_s":600,"file_mb":100,"disk_free_mb":50},
  "user":{"mode":"maus"},"tty":false,"on_unavailable":"refuse"}`
 
 func TestAWholeSpec(t *testing.T) {
@@ -114,7 +114,8 @@ func TestLimitsThatAreASlipOfThePen(t *testing.T) {
 	for limits, good := range map[string]bool{
 		`{}`: true, `{"cpu":0.01}`: true, `{"cpu":0.5,"memory_mb":64,"wall_s":1,"pids":1}`: true,
 		`{"cpu":0.001}`: false, `{"cpu":1e9}`: false, `{"cpu":-1}`: false, `{"memory_mb":-1}`: false, `{"memory_mb":99999999}`: false,
-		`{"wall_s":-1}`: false, `{"wall_s":99999999}`: false, `{"idle_s":1}`: false, `{"pids":-1}`: false,
+		`{"wall_s":-1}`: false, `{"wall_s":99999999}`: false, `{"idle_s":1,"file_mb":1,"disk_free_mb":1}`: true, `{"idle_s":-1}`: false, `{"idle_s":99999999}`: false,
+		`{"file_mb":-1}`: false, `{"file_mb":99999999}`: false, `{"disk_free_mb":-1}`: false, `{"disk_free_mb":99999999}`: false, `{"pids":-1}`: false,
 	} {
 		_, err := Decode([]byte(`{"argv":["x"],"cwd":"/w","limits":` + limits + `}`))
 		if (err == nil) != good || (err != nil && reason.Of(err).Code != reason.BadSpec) {

@@ -72,7 +72,7 @@ type Signin struct {
 // net.mode none, and a host allow-list is net.egress.allow.
 type Profile struct {
 	Work string `json:"work,omitempty"` // rw, or ro: the work folder can only be read
-	Keys string `json:"keys,omitempty"` // broker, or none: no key, no token and no sign-in
+	Keys string `json:"keys,omitempty"` // broker, or none: no key, no token in its place and no sign-in
 }
 
 // Paths are put back into the box, each at its own path.
@@ -168,17 +168,27 @@ type Browser struct {
 	Launcher  bool    `json:"launcher,omitempty"`
 	Profile   *string `json:"profile,omitempty"`    // the one folder that outlives the box
 	DebugPipe bool    `json:"debug_pipe,omitempty"` // the asker's descriptors 3 and 4 are a debugging pipe
+	DebugPort bool    `json:"debug_port,omitempty"` // the browser's --remote-debugging-port is served outside
 }
 
 // Limits bound what a box may use; 0 is the default of each.
+//
+// A box is idle while none of its processes starts another, all of them
+// together use at most a fiftieth of one processor, no byte goes through
+// its gates or its broker, and nobody types or prints on its terminal. What
+// goes through its stdio is not seen, for nothing of ours stands there.
 type Limits struct {
 	Pids     int     `json:"pids,omitempty"`
 	MemoryMB int     `json:"memory_mb,omitempty"`
 	CPU      float64 `json:"cpu,omitempty"`
 	TmpMB    int     `json:"tmp_mb,omitempty"`
 	Nofile   int     `json:"nofile,omitempty"`
-	WallS    int     `json:"wall_s,omitempty"`
-	IdleS    int     `json:"idle_s,omitempty"`
+	WallS    int     `json:"wall_s,omitempty"` // the whole time that it may take
+	IdleS    int     `json:"idle_s,omitempty"` // how long it may be idle
+	// FileMB is the size of the largest file that it can write, and DiskFreeMB
+	// what is left free wherever it can write: with less, it ends.
+	FileMB     int `json:"file_mb,omitempty"`
+	DiskFreeMB int `json:"disk_free_mb,omitempty"`
 }
 
 // User says which Linux user the box is on the machine.

@@ -17,18 +17,22 @@ import (
 // ran.
 func (t *Turn) Attend() (int, error) {
 	defer t.finish()
-	live, err := t.Kit.Meet(t.Plan.Listen, meetWithin)
+	live, err := t.Kit.Meet(t.Plan, meetWithin)
 	if err != nil {
 		return 0, t.runner.Refuse(t.Spec, err)
 	}
 	defer func() { t.group.Close() }() // when nothing is left in it
 	defer live.Close()
-	serving := t.attach(live.Listeners)
+	serving := t.attach(live)
 	defer serving.close()
 	// Runs first of all, so that a token dies with its engine and not with
 	// what is still to be tidied up.
 	defer t.runner.Broker.Revoke(t.ID)
-	if err := t.bound(live); err != nil {
+	err = t.bound(live)
+	if err == nil {
+		err = t.measure(live)
+	}
+	if err != nil {
 		if t.Kit.First == box.LeaseFD { // the asker hears of it in no other way
 			live.Refuse(err)
 		}
@@ -43,7 +47,7 @@ func (t *Turn) Attend() (int, error) {
 	t.log(journal.BoxStarted, slog.Int("pid", live.Engine.Pid), slog.Int("landlock", live.Landlock))
 	t.record(events.Event{Event: journal.BoxStarted.Name, Life: &events.Life{Pid: live.Engine.Pid}})
 	t.learns()
-	defer t.watchTime()()
+	defer t.watch()()
 	live.Engine.Wait()
 	t.runner.Broker.Revoke(t.ID)
 	code := live.Exit()
@@ -53,6 +57,7 @@ func (t *Turn) Attend() (int, error) {
 
 // finish forgets the turn, whatever became of it.
 func (t *Turn) finish() {
+	t.debug.Close()
 	t.runner.Broker.Revoke(t.ID)
 	t.runner.forget(t)
 	close(t.ended)

@@ -7,6 +7,9 @@ import (
 	"sync"
 
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/devtools"
 	"github.com/openmausbot/botbox/worker/internal/gate/egress"
 	"github.com/openmausbot/botbox/worker/internal/gate/harness"
 	"github.com/openmausbot/botbox/worker/internal/gate/socks"
@@ -32,11 +35,7 @@ func (t *Turn) chooseGates() error {
 		}
 		return nil
 	}
-	upstream := t.Spec.Net.Harness.Upstream
-	if upstream == "" {
-		upstream = t.runner.Harness
-	}
-	har, err := harness.New(harness.Options{Box: t.ID, Upstream: upstream, Log: t.decided, Fault: t.fault})
+	har, err := harness.New(harness.Options{Box: t.ID, Upstream: t.harness(), Log: t.decided, Fault: t.fault})
 	if err != nil {
 		return reason.New(reason.BadSpec, "the spec is not usable: field net.harness.upstream: %w", err)
 	}
@@ -64,14 +63,18 @@ func (b brokered) Close()                     { b.t.runner.Broker.Revoke(b.t.ID)
 type serving struct {
 	listeners []net.Listener
 	servers   []server
+	inward    *gate.Inward
+	debug     *devtools.Port
 	done      sync.WaitGroup
 }
 
-// attach serves the donated listeners, which come in the order of Plan.Listen.
-// The box is known by the listener that accepts, before a byte is read.
-func (t *Turn) attach(listeners []net.Listener) *serving {
-	s := &serving{listeners: listeners}
-	for i, l := range listeners {
+// attach serves the donated listeners, which come in the order of Plan.Listen,
+// and takes the spares. The box is known by the listener that accepts, before a
+// byte is read.
+func (t *Turn) attach(live *box.Live) *serving {
+	s := &serving{listeners: live.Listeners, inward: gate.NewInward(live.Spares), debug: t.debug}
+	t.lead(s)
+	for i, l := range s.listeners {
 		g := t.gates[t.Plan.Listen[i]]
 		s.servers = append(s.servers, g)
 		s.done.Go(func() { g.Serve(l) })
@@ -82,6 +85,8 @@ func (t *Turn) attach(listeners []net.Listener) *serving {
 // close frees the box's network namespace: a listener that stays open keeps
 // it alive after the last process in it, and accept then blocks for ever.
 func (s *serving) close() {
+	s.inward.Close()
+	s.debug.Close()
 	for _, l := range s.listeners {
 		l.Close()
 	}

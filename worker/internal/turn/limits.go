@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/events"
@@ -15,7 +16,9 @@ import (
 const (
 	EndExited = "exited" // the engine ended, or was killed
 	EndOOM    = "oom"    // the kernel killed it: its memory ran out
-	EndWall   = "wall"   // we did: its time was over
+	EndWall   = "wall"   // we ended it: its time was over
+	EndIdle   = "idle"   // we ended it: it had done nothing for its idle time
+	EndDisk   = "disk"   // we killed it: less was free than it is to leave
 )
 
 // Ending is how a box ended.
@@ -26,12 +29,9 @@ type Ending struct {
 	At   time.Time `json:"at"`
 }
 
-// grace is what an engine has to end by itself once its time is over.
-const grace = 5 * time.Second
-
 // CanHold says what can bound each thing that boxes of this machine use.
 func (r *Runner) CanHold() map[string]string {
-	can := map[string]string{"pids": "rlimit", "memory": "none", "cpu": "none"}
+	can := map[string]string{"pids": "rlimit", "file": "rlimit", "disk": "sampled", "memory": "none", "cpu": "none"}
 	for _, name := range []string{"memory", "cpu"} {
 		if r.Groups.Has(name) {
 			can[name] = "cgroup"
@@ -45,14 +45,21 @@ func (t *Turn) limits() cgroup.Limits {
 }
 
 // Holds says what bounds each thing that a box uses: its cgroup, a limit of its
-// own processes, or nothing. Processes are always bounded.
+// own processes, a look at it twice a second, or nothing. Processes are always
+// bounded.
 func (t *Turn) Holds() map[string]string {
-	holds := map[string]string{"pids": "rlimit", "memory": "none", "cpu": "none"}
+	holds := map[string]string{"pids": "rlimit", "file": "none", "disk": "none", "memory": "none", "cpu": "none"}
 	if t.Spec.Limits.MemoryMB > 0 { // or Prepare would have refused
 		holds["memory"] = "cgroup"
 	}
 	if t.Spec.Limits.CPU > 0 {
 		holds["cpu"] = "cgroup"
+	}
+	if t.Spec.Limits.FileMB > 0 {
+		holds["file"] = "rlimit"
+	}
+	if t.Spec.Limits.DiskFreeMB > 0 {
+		holds["disk"] = "sampled"
 	}
 	return holds
 }
@@ -79,37 +86,40 @@ func (t *Turn) bound(live *box.Live) error {
 	return err
 }
 
-// watchTime ends the box when its time is over: asked first, and then killed.
-// What it returns ends the watch.
-func (t *Turn) watchTime() (stop func() bool) {
-	if t.Spec.Limits.WallS == 0 {
-		return func() bool { return true }
-	}
-	return time.AfterFunc(time.Duration(t.Spec.Limits.WallS)*time.Second, func() {
-		t.overdue.Store(true)
-		t.Signal(syscall.SIGTERM)
-		select {
-		case <-t.ended:
-		case <-time.After(grace):
-			t.Kill()
-		}
-	}).Stop
+// meanings are the words of an end that the box did not choose.
+var meanings = map[string]string{
+	EndOOM:  "a box ran out of memory",
+	EndWall: "a box's time was over",
+	EndIdle: "a box had done nothing for its idle time",
+	EndDisk: "a box left too little room on the disk",
 }
 
-// conclude notes how the box ended.
+// conclude notes how the box ended. What did not end by itself is a warning,
+// which is also read where only those are.
 func (t *Turn) conclude(code int) {
-	t.ending = Ending{ID: t.ID, End: EndExited, Code: code, At: time.Now()}
-	switch {
-	case t.group.OOM():
-		t.ending.End = EndOOM
-	case t.overdue.Load():
-		t.ending.End = EndWall
+	t.ending = Ending{ID: t.ID, End: endOf(code, t.group.OOM(), t.over.Load()), Code: code, At: time.Now()}
+	event := journal.BoxEnded
+	if means := meanings[t.ending.End]; means != "" {
+		event.Level, event.Means = slog.LevelWarn, means
 	}
 	t.runner.remember(t.ending)
-	t.log(journal.BoxEnded, slog.Int("code", code), slog.String("end", t.ending.End),
+	t.log(event, slog.Int("code", code), slog.String("end", t.ending.End),
 		slog.Int64("ms", time.Since(t.Since).Milliseconds()))
 	t.learnt()
 	t.record(events.Event{Event: journal.BoxEnded.Name, Life: &events.Life{Code: &code, End: t.ending.End}})
+}
+
+// endOf: a box may go on without a process that the kernel took from it, when
+// the memory that ran out was not its own; then that is not how it ended. ours
+// is why we ended it, if we did.
+func endOf(code int, oom bool, ours *string) string {
+	switch {
+	case oom && code == reason.ExitSignalOffset+int(syscall.SIGKILL):
+		return EndOOM
+	case ours != nil:
+		return *ours
+	}
+	return EndExited
 }
 
 // Ending tells how the box ended. It is for whoever has seen Attend return

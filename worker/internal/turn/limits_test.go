@@ -30,23 +30,43 @@ func TestTheLatestEndingsAreKept(t *testing.T) {
 	}
 }
 
+func TestEndOf(t *testing.T) {
+	wall := EndWall
+	for _, c := range []struct {
+		code int
+		oom  bool
+		ours *string
+		want string
+	}{
+		{0, false, nil, EndExited}, {137, false, nil, EndExited}, {137, true, nil, EndOOM},
+		{0, true, nil, EndExited}, // it lost a process, and ended by itself
+		{143, false, &wall, EndWall}, {137, true, &wall, EndOOM},
+	} {
+		if got := endOf(c.code, c.oom, c.ours); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
 // What bounds a box is said, also when nothing does.
 func TestHolds(t *testing.T) {
 	for _, c := range []struct {
-		limits      spec.Limits
-		memory, cpu string
+		limits                  spec.Limits
+		memory, cpu, file, disk string
 	}{
-		{spec.Limits{}, "none", "none"},
-		{spec.Limits{MemoryMB: 1}, "cgroup", "none"},
-		{spec.Limits{MemoryMB: 1, CPU: 1}, "cgroup", "cgroup"},
+		{spec.Limits{}, "none", "none", "none", "none"},
+		{spec.Limits{MemoryMB: 1}, "cgroup", "none", "none", "none"},
+		{spec.Limits{MemoryMB: 1, CPU: 1}, "cgroup", "cgroup", "none", "none"},
+		{spec.Limits{FileMB: 1}, "none", "none", "rlimit", "none"},
+		{spec.Limits{DiskFreeMB: 1}, "none", "none", "none", "sampled"},
 	} {
 		turn := &Turn{Spec: spec.Spec{Limits: c.limits}}
-		want := map[string]string{"pids": "rlimit", "memory": c.memory, "cpu": c.cpu}
+		want := map[string]string{"pids": "rlimit", "memory": c.memory, "cpu": c.cpu, "file": c.file, "disk": c.disk}
 		if got := turn.Holds(); !maps.Equal(got, want) {
 			t.Errorf("%+v: %v", c.limits, got)
 		}
 	}
-	want := map[string]string{"pids": "rlimit", "memory": "none", "cpu": "none"}
+	want := map[string]string{"pids": "rlimit", "file": "rlimit", "disk": "sampled", "memory": "none", "cpu": "none"}
 	if got := new(Runner).CanHold(); !maps.Equal(got, want) {
 		t.Errorf("without a cgroup: %v", got)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/devtools"
+	"github.com/openmausbot/botbox/worker/internal/gate/signin"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 	"github.com/openmausbot/botbox/worker/internal/spec"
 )
@@ -30,12 +32,15 @@ type Turn struct {
 	gates  map[int]server // by port
 	egress gate.Dialer    // the machine's, narrowed by the spec
 	live   *box.Live      // set when the engine may run
+	relay  *signin.Relay  // set with it; nil in a box that has none
+	debug  *devtools.Port // nil in a box that has none
 	group  *cgroup.Group
 	ready  chan struct{}
 	ended  chan struct{}
 
-	overdue atomic.Bool // its time was over
-	ending  Ending      // set before ended is closed
+	idle   *idleness              // nil = it may be idle
+	over   atomic.Pointer[string] // why we ended it
+	ending Ending                 // set before ended is closed
 }
 
 // Answer is what the asker is told of its box. It holds names only: no value
@@ -47,6 +52,8 @@ type Answer struct {
 	EnvNames     []string          `json:"env_names"`
 	DroppedEnv   []string          `json:"dropped_env"`
 	MCPAddresses map[string]string `json:"mcp_addresses"`
+	Loopbacks    map[string]string `json:"loopback_addresses"`   // of net.loopback_upstreams, in the box
+	DebugPort    int               `json:"debug_port,omitempty"` // of a browser, on this machine's loopback
 	Grants       []string          `json:"grants"`
 	Unbrokered   []string          `json:"unbrokered"`
 	Layers       map[string]any    `json:"layers"`
@@ -69,6 +76,7 @@ func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
 	}
 	answer, err := t.prepare(way)
 	if err != nil {
+		t.debug.Close()
 		r.Broker.Revoke(t.ID)
 		r.forget(t)
 		return nil, Answer{}, r.Refuse(s, err)
@@ -86,6 +94,9 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 		return Answer{}, err
 	}
 	plan.ID, t.Plan = t.ID, plan
+	if err := t.openDebug(); err != nil {
+		return Answer{}, err
+	}
 	if err := r.Groups.Check(t.limits(), r.NoGroups); err != nil {
 		return Answer{}, err
 	}
@@ -107,6 +118,10 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if err := t.checkDisk(); err != nil {
+		t.Kit.Close()
+		return Answer{}, err
+	}
 	return t.describe(answer), nil
 }
 
@@ -114,6 +129,7 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 // out, and puts tokens in their place.
 func (t *Turn) fillEnvironment() (Answer, error) {
 	r, s := t.runner, t.Spec
+	rotations := r.Broker.Rotations()
 	given, err := r.resolve(s)
 	if err != nil {
 		return Answer{}, err
@@ -133,7 +149,7 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	if err != nil {
 		return answer, err
 	}
-	answer.Unbrokered = unbrokered
+	answer.Unbrokered = left(given, unbrokered, names.Credential)
 	gated := s.Net.Mode == "gated" && s.Kind != "browser" // whose gate is named by its command line
 	t.Plan.Env = boxenv.Fixed(0)
 	if gated {
@@ -146,10 +162,20 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	t.Plan.Env["USER"], t.Plan.Env["LOGNAME"] = r.Machine.User, r.Machine.User
 	if gated {
 		err = t.issue(keys, &answer)
+		if err == nil && r.Broker.Rotations() != rotations { // what was read may be a former key
+			err = t.rotate(keys)
+		}
 	} else {
 		t.withoutNetwork(keys, &answer)
 	}
 	return answer, err
+}
+
+// left are the credentials that are still among what was given.
+func left(given map[string]secret.Text, lists ...[]string) []string {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return given[name].Empty() })
 }
 
 // pathOf is the PATH that the box will have.
@@ -198,8 +224,13 @@ func (r *Runner) resolve(s spec.Spec) (map[string]secret.Text, error) {
 // issue makes the box's grants and rewrites the engine's settings for them.
 func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	limits := t.Spec.Broker.Limits
+	loopbacks, err := t.loopbacks()
+	if err != nil {
+		return err
+	}
 	issued, err := t.runner.Broker.Issue(broker.Turn{
-		Box: t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
+		Loopbacks: loopbacks,
+		Box:       t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
 		Keys: keys, Unbrokered: answer.Unbrokered, TTL: time.Duration(t.Spec.Broker.TTLS) * time.Second,
 		Refs: t.Spec.Refs(), Limits: broker.Limits{
 			Concurrent: limits.Concurrent, PerMinute: limits.RequestsPerMin, Bytes: limits.Bytes, Tokens: limits.Tokens,
@@ -211,12 +242,25 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	maps.Copy(t.Plan.Env, issued.Env)
 	argv := slices.Clone(t.Plan.Argv[:1])
 	t.Plan.Argv = append(append(argv, issued.Argv...), t.Spec.Argv[1:]...)
-	answer.Grants = issued.Grants
-	if err := t.issueMCP(answer); err != nil {
-		return err
+	answer.Grants, answer.Loopbacks = issued.Grants, issued.Addresses
+	answer.Unbrokered = slices.DeleteFunc(issued.Unbrokered, func(name string) bool {
+		_, ours := issued.Env[name]
+		return ours // in its place
+	})
+	t.runner.raw(answer.Unbrokered)
+	return t.issueMCP(answer)
+}
+
+// rotate reads the secrets of the turn's keys again.
+func (t *Turn) rotate(keys []broker.Key) error {
+	refs := t.Spec.Refs()
+	for _, k := range keys {
+		if ref := refs[k.EnvName]; ref != "" {
+			if _, err := t.runner.Broker.Rotate(t.runner.Secrets, ref); err != nil {
+				return err
+			}
+		}
 	}
-	answer.Unbrokered = issued.Unbrokered
-	t.runner.raw(issued.Unbrokered)
 	return nil
 }
 
@@ -236,6 +280,12 @@ func (t *Turn) describe(a Answer) Answer {
 	if a.MCPAddresses == nil {
 		a.MCPAddresses = map[string]string{}
 	}
+	if t.debug != nil {
+		a.DebugPort = t.debug.Number
+	}
+	if a.Loopbacks == nil {
+		a.Loopbacks = map[string]string{}
+	}
 	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
 	a.Layers["landlock"], a.Layers["limits"] = box.Landlock(), t.Holds()
 	for _, ns := range t.Plan.Namespaces {
@@ -251,7 +301,7 @@ func (t *Turn) describe(a Answer) Answer {
 		a.Warnings = append(a.Warnings, LearnWarning)
 	}
 	for _, name := range a.Unbrokered {
-		a.Warnings = append(a.Warnings, name+" stays raw in the box: its service takes no base URL")
+		a.Warnings = append(a.Warnings, name+" stays raw in the box: the broker cannot stand for it")
 	}
 	return a
 }

@@ -104,7 +104,7 @@ func (g *Gate) relay(ctx context.Context, conn *http1.Conn, req *http1.Request) 
 	e.Allowed, e.Class = true, "harness"
 	x := http1.Exchange{
 		Client: conn, Request: req, Idle: g.opts.Idle, MaxBody: g.opts.MaxBody,
-		Head: req.Head(req.Target, g.opts.Host, dropped, false),
+		Head: req.Head(req.Target, g.opts.Host, dropped, false), Held: held,
 		Dial: func() (gate.Stream, *gate.Refusal) { return g.dial(ctx) },
 	}
 	result := x.Run(ctx)

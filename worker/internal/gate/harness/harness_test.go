@@ -204,12 +204,54 @@ func TestWhatTheServerSees(t *testing.T) {
 	s := newServer(t, "unix", socket, ok)
 	address, _ := start(t, Options{Upstream: "unix:" + socket, Host: "127.0.0.1:8799"})
 	ask(t, address, "POST /api/internal/mcp?a=%2e HTTP/1.1\r\nHost: evil\r\nAuthorization: Bearer t\r\nMcp-Session-Id: 7\r\nX-Keep: 1\r\n"+
-		"Cookie: a=b\r\nX-Forwarded-For: 1.1.1.1\r\nX_Forwarded_Host: x\r\nForwarded: for=1.1.1.1\r\nX-Real-IP: 1.1.1.1\r\nVia: x\r\n"+
+		"Cookie: a=b\r\nX-Forwarded-For: 1.1.1.1\r\nX_Forwarded_Host: x\r\nX-Forwarded: x\r\nForwarded: for=1.1.1.1\r\nX-Real-IP: 1.1.1.1\r\nVia: x\r\n"+
 		"Proxy-Authorization: Basic x\r\nX-HTTP-Method-Override: DELETE\r\nX-Original-URL: /api/config\r\nX-Secret: s\r\n"+
 		"Connection: X-Secret, Upgrade\r\nUpgrade: websocket\r\nKeep-Alive: 5\r\nTE: trailers\r\nContent-Length: 2\r\n\r\nhi")
 	want := "POST /api/internal/mcp?a=%2e HTTP/1.1\r\nHost: 127.0.0.1:8799\r\nAuthorization: Bearer t\r\nMcp-Session-Id: 7\r\nX-Keep: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
 	if got := s.head(); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// A cookie passes in neither direction, whatever else the server answers.
+func TestNoCookieComesBack(t *testing.T) {
+	s := newServer(t, "tcp", "127.0.0.1:0", func(c net.Conn, _ *bufio.Reader) {
+		io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nSet-Cookie: early=canary\r\nX-Early: 1\r\n\r\n"+
+			"HTTP/1.1 200 OK\r\nSet-Cookie: a=canary\r\nset-cookie: b=canary\r\nSet_Cookie: c=canary\r\nSet-Cookie2: d=canary\r\nMcp-Session-Id: 7\r\nContent-Length: 2\r\n\r\nok")
+	})
+	address, _ := start(t, Options{Upstream: "tcp:" + s.ln.Addr().String()})
+	answer := ask(t, address, "GET /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	if strings.Contains(answer, "canary") || !strings.Contains(answer, "X-Early: 1\r\n") || !strings.Contains(answer, "Mcp-Session-Id: 7\r\n") || !strings.HasSuffix(answer, "\r\n\r\nok") {
+		t.Errorf("%q", answer)
+	}
+}
+
+// The gate's word is the last one about each request of a connection, and of
+// two requests in one packet.
+func TestPipelinedRequestsAreJudgedOneByOne(t *testing.T) {
+	s := newServer(t, "tcp", "127.0.0.1:0", ok)
+	address, _ := start(t, Options{Upstream: "tcp:" + s.ln.Addr().String()})
+	good, bad := "GET /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n", "GET /api/config HTTP/1.1\r\nHost: x\r\n\r\n"
+	answer := ask(t, address, good+bad+good)
+	if strings.Count(answer, "HTTP/1.1 200 OK\r\n") != 1 || strings.Count(answer, "HTTP/1.1 403 ") != 1 || s.accepts.Load() != 1 {
+		t.Errorf("%d contacts: %q", s.accepts.Load(), answer)
+	}
+	// A body that holds a request is a body.
+	s.mu.Lock()
+	s.last = ""
+	s.mu.Unlock()
+	ask(t, address, fmt.Sprintf("POST /api/internal/y HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(bad), bad))
+	if !strings.HasPrefix(s.head(), "POST /api/internal/y ") || s.accepts.Load() != 2 {
+		t.Errorf("%q, %d contacts", s.head(), s.accepts.Load())
+	}
+	for _, two := range []string{"Host: x\r\nHost: y", "Content-Length: 1\r\nContent-Length: 2", "Content-Length: 0\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "Transfer-Encoding: gzip, chunked"} {
+		head := "POST /api/internal/z HTTP/1.1\r\n" + two + "\r\n"
+		if !strings.Contains(two, "Host") {
+			head += "Host: x\r\n"
+		}
+		if answer := ask(t, address, head+"\r\n0\r\n\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 400 ") && !strings.HasPrefix(answer, "HTTP/1.1 501 ") || s.accepts.Load() != 2 {
+			t.Errorf("%q: %q", two, answer)
+		}
 	}
 }
 

@@ -97,10 +97,18 @@ func hex(c byte) (byte, bool) {
 func dropped(key string) bool {
 	key = strings.ReplaceAll(key, "_", "-")
 	switch key {
-	case "forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip", "fly-client-ip",
+	case "forwarded", "x-forwarded", "via", "x-real-ip", "x-cluster-client-ip", "x-original-forwarded-for", "x-original-host", "x-client-ip", "true-client-ip", "cf-connecting-ip", "fly-client-ip",
 		"cookie", "cookie2", "x-http-method-override", "x-http-method", "x-method-override",
 		"x-original-url", "x-rewrite-url":
 		return true
 	}
 	return strings.HasPrefix(key, "x-forwarded-") || strings.HasPrefix(key, "proxy-")
+}
+
+// held tells whether a field of the server's answer stays outside. A cookie of
+// the server's would be a session that the box was not given: its bearer is all
+// that it has.
+func held(key string) bool {
+	key = strings.ReplaceAll(key, "_", "-")
+	return key == "set-cookie" || key == "set-cookie2"
 }

@@ -19,14 +19,16 @@ const (
 // Exchange is one request that a gate let through, on its way to one upstream
 // connection which serves nothing else.
 type Exchange struct {
-	Client   *Conn
-	Request  *Request
-	Head     []byte // for the upstream, from Request.Head
-	Dial     func() (gate.Stream, *gate.Refusal)
-	Idle     time.Duration // nothing passed for so long: both ends are closed
-	MaxBody  int64         // bytes of the request's body; 0 is no limit
-	Budget   *gate.Budget  // of heads and bodies, both ways
-	Upgrade  bool          // a 101 may turn the connection into a tunnel
+	Client  *Conn
+	Request *Request
+	Head    []byte // for the upstream, from Request.Head
+	Dial    func() (gate.Stream, *gate.Refusal)
+	Idle    time.Duration // nothing passed for so long: both ends are closed
+	MaxBody int64         // bytes of the request's body; 0 is no limit
+	Budget  *gate.Budget  // of heads and bodies, both ways
+	Upgrade bool          // a 101 may turn the connection into a tunnel
+	// Held names fields of answers that do not reach the client; nil is none.
+	Held     func(key string) bool
 	upstream gate.Stream
 	watch    *gate.Idle
 }
@@ -127,6 +129,7 @@ func (x *Exchange) answer(up *upload) Result {
 		if err != nil {
 			return Result{Refusal: refusalOf(err)}
 		}
+		resp.hold(x.Held)
 		switch {
 		case resp.status == 101 && x.Upgrade:
 			return x.tunnel(br, resp)

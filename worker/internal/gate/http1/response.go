@@ -3,6 +3,7 @@ package http1
 import (
 	"bufio"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,14 @@ func readResponse(br *bufio.Reader, method string) (*response, error) {
 	}
 	r.framing, err = responseFraming(r, method)
 	return r, err
+}
+
+// hold takes out what must not reach the client. What ended the body was read
+// before.
+func (r *response) hold(held func(key string) bool) {
+	if held != nil {
+		r.fields = slices.DeleteFunc(r.fields, func(f Field) bool { return held(f.Key) })
+	}
 }
 
 // head writes the answer's head for the client. The fields by which our own

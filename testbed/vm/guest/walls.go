@@ -1,0 +1,231 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// landlockOf is the version of Landlock that a kernel has.
+var landlockOf = map[string]int{"6.1": 2, "6.12": 6}
+
+func release() string {
+	return strings.Join(strings.SplitN(read("/proc/sys/kernel/osrelease"), ".", 3)[:2], ".")
+}
+
+// landlock shows which version confines a box, and that it does: without it
+// the checks that look through it fail.
+func landlock(b *bed) (string, error) {
+	r, err := b.box("walled", `{}`, `$| = 1; print "up\n"; sleep 60`)
+	if err != nil {
+		return "", err
+	}
+	told, _ := b.get("/v1/boxes/walled")
+	r.kill()
+	var box struct{ Landlock int }
+	if json.Unmarshal([]byte(told), &box) != nil || box.Landlock == 0 || box.Landlock != landlockOf[release()] {
+		return told + read("/sys/kernel/security/lsm"), fmt.Errorf("not the version of Linux %s", release())
+	}
+	looks := []string{"S15", "S16"}
+	if box.Landlock < 6 { // S16 is about signals, which it bounds from then on
+		looks = looks[:1]
+	}
+	whole, err := check(b, "--profile", "full")
+	without, err2 := check(b, "--profile", "full", "--mutate", "no-landlock")
+	if err := errors.Join(err, err2); err != nil {
+		return "", err
+	}
+	// Only these: starting hundreds of processes takes an emulated
+	// processor longer than a check may take.
+	for _, id := range looks {
+		if whole.verdict(id) != "pass" || without.verdict(id) != "fail" {
+			return whole.String() + " | " + without.String(), fmt.Errorf("%s is %s, without Landlock %s", id, whole.verdict(id), without.verdict(id))
+		}
+	}
+	return fmt.Sprintf("version %d; %s, without it %s", box.Landlock, whole.Checks, without.Checks), nil
+}
+
+// vsock: its addresses are not those of a network namespace, so a box that has
+// such a socket reaches the machine. Only in this machine may one be connected.
+func vsock(b *bed) (string, error) {
+	const port = 5002
+	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrVM{CID: unix.VMADDR_CID_ANY, Port: port}), unix.Listen(fd, 4)); err != nil {
+		return "", fmt.Errorf("listen: %w", err)
+	}
+	go func() {
+		for {
+			conn, _, err := unix.Accept(fd)
+			if err != nil {
+				return
+			}
+			unix.Write(conn, []byte("from the machine"))
+			unix.Close(conn)
+		}
+	}()
+	// struct sockaddr_vm: family, reserved, port, CID, flags and zeroes.
+	dial := fmt.Sprintf(`socket(my $s, 40, 1, 0) or do { print "socket: $!"; exit };
+		connect($s, pack("SSLLx4", 40, 0, %d, 1)) or do { print "connect: $!"; exit };
+		sysread($s, my $b, 100); print $b`, port)
+	if out := b.maus("perl", "-e", dial); out.stdout != "from the machine" {
+		return out.String(), errors.New("control: maus outside a box does not reach the listener")
+	}
+	out := b.botbox("run", "--", "perl", "-e", dial)
+	if out.code != 0 || !strings.HasPrefix(out.stdout, "socket: ") {
+		return out.String(), errors.New("a box has a socket of the machine's")
+	}
+	return out.stdout, nil
+}
+
+// apparmor first loads a profile that keeps user namespaces from bubblewrap,
+// as Ubuntu does to every program without one, and then the one that we ship.
+func apparmor(b *bed) (string, error) {
+	if !strings.Contains(read("/sys/kernel/security/lsm"), "apparmor") {
+		return read("/sys/kernel/security/lsm"), errors.New("there is no AppArmor in this kernel")
+	}
+	// Linux 6.1 leaves user namespaces to everybody: no profile is needed, and
+	// its parser does not know the rule in ours.
+	if !strings.Contains(read("/sys/kernel/security/apparmor/features/namespaces/mask"), "userns_create") && release() == "6.1" {
+		if out := b.botbox("run", "--", "echo", "ran"); out.code != 0 || out.stdout != "ran\n" {
+			return out.String(), errors.New("no box without a profile")
+		}
+		return "this kernel's AppArmor has no say in user namespaces", nil
+	}
+	// Everything that there is a rule for, and no user namespace.
+	const denies = "abi <abi/4.0>,\nprofile bwrap /usr/bin/bwrap flags=(attach_disconnected) {\n  file,\n  capability,\n  network,\n  unix,\n  signal,\n  ptrace,\n  mount,\n  remount,\n  umount,\n  pivot_root,\n}\n"
+	if err := os.WriteFile("/run/denies", []byte(denies), 0o644); err != nil {
+		return "", err
+	}
+	load := func(file string) error {
+		if out := alone("apparmor_parser", "--skip-cache", "-r", file); out.code != 0 {
+			return errors.New(out.String())
+		}
+		return nil
+	}
+	before := b.botbox("run", "--", "echo", "ran")
+	if err := load("/run/denies"); err != nil {
+		return "", fmt.Errorf("control: %w", err)
+	}
+	denied := b.botbox("run", "--", "echo", "ran")
+	if err := load(programs + "/bwrap.profile"); err != nil {
+		return "", fmt.Errorf("ours does not load: %w", err)
+	}
+	if before.code != 0 || denied.stdout != "" || !strings.Contains(denied.stderr, "namespace") {
+		return fmt.Sprint(before, denied), errors.New("control: a profile that allows no user namespace denies none")
+	}
+	out := b.botbox("run", "--", "echo", "ran")
+	label, err := boxLabel(b)
+	if err != nil || out.code != 0 || out.stdout != "ran\n" || label != "bwrap (unconfined)" {
+		return label + out.String(), errors.Join(err, errors.New("no box under the profile"))
+	}
+	return label + "; without userns: " + strings.TrimSpace(denied.stderr), nil
+}
+
+// boxLabel is the AppArmor label of a running bubblewrap.
+func boxLabel(b *bed) (string, error) {
+	r, err := b.box("labelled", `{}`, `$| = 1; print "up\n"; sleep 60`)
+	if err != nil {
+		return "", err
+	}
+	defer r.kill()
+	return read("/proc", fmt.Sprint(r.Process.Pid), "attr/current"), nil
+}
+
+// checked is what `botbox check` says.
+type checked struct {
+	Checks  string
+	Failed  []string
+	Results []result
+}
+
+type result struct{ ID, Verdict, Why string }
+
+func (c checked) verdict(id string) string {
+	for _, r := range c.Results {
+		if r.ID == id {
+			return r.Verdict
+		}
+	}
+	return "missing"
+}
+
+func (c checked) String() string {
+	text := c.Checks
+	for _, r := range c.Results {
+		if r.Verdict != "pass" {
+			text += fmt.Sprintf(" %s %s: %s;", r.ID, r.Verdict, r.Why)
+		}
+	}
+	return text
+}
+
+func check(b *bed, words ...string) (c checked, err error) {
+	out := b.botbox(append([]string{"check", "--json"}, words...)...)
+	if err := json.Unmarshal([]byte(out.stdout), &c); err != nil || c.Checks == "" {
+		return c, fmt.Errorf("no report: %v", out)
+	}
+	return c, nil
+}
+
+func selfCheck(b *bed) (string, error) {
+	c, err := check(b)
+	if err != nil || len(c.Failed) > 0 {
+		return c.String(), errors.Join(err, errors.New("not every check passed"))
+	}
+	return c.Checks, nil
+}
+
+// workerComesBack kills the worker. The next one rules the same cgroup, and
+// tidies up after the box that the one before it left behind.
+func workerComesBack(b *bed) (string, error) {
+	old := find("serve --control")
+	if len(old) != 1 {
+		return fmt.Sprint(old), errors.New("there is no one worker")
+	}
+	open, err := b.box("open", `{"memory_mb":64}`, `$| = 1; print "up\n"; sleep 600`)
+	if err != nil {
+		return "", err
+	}
+	defer open.kill()
+	begin := time.Now()
+	unix.Kill(old[0], unix.SIGKILL)
+	err = eventually(30*time.Second, func() bool {
+		now := find("serve --control")
+		_, err := b.get("/v1/boxes")
+		return len(now) == 1 && now[0] != old[0] && err == nil
+	})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(begin)
+	out := b.botbox("run", "--memory", "64M", "--cpu", "0.5", "--json", "--", "echo", "ran")
+	if out.code != 0 || out.stdout != "ran\n" || !strings.Contains(out.stderr, `"cpu":"cgroup"`) || !strings.Contains(out.stderr, `"memory":"cgroup"`) {
+		return out.String(), errors.New("the next worker holds no limits")
+	}
+	group := b.part("box-open")
+	if read(group, "cgroup.procs") == "" {
+		return "", errors.New("control: the box that was open is gone already")
+	}
+	// A second box of that name must not get into the first one's cgroup.
+	again := b.boxed("open", `{"memory_mb":64}`, `print "ran"`)
+	if err := again.startIn(b.part("botbox-worker")); err != nil {
+		return "", err
+	}
+	if out := again.end(); out.code != 125 || out.stdout != "" || !strings.Contains(out.stderr, "reason: limits-unavailable") {
+		return out.String(), errors.New("two boxes are in one cgroup")
+	}
+	open.kill()
+	if err := eventually(5*time.Second, func() bool { _, err := os.Stat(group); return err != nil }); err != nil {
+		return "", fmt.Errorf("its cgroup stays: %w", err)
+	}
+	return took.String(), nil
+}
