@@ -1,9 +1,10 @@
 #!/bin/sh
 # engines.sh - install the engines that the tests run, and print where they are.
 #
-#   testbed/engines.sh [claude|node]   prints the path of the engine's program
+#   testbed/engines.sh NAME        prints the path of the engine's program
 #
-# The version is the one of testbed/engines/package.json. The package comes
+# NAME is a row of the table below; without one it is claude. The version is
+# the one of testbed/engines/package.json. The package comes
 # through npm, from whatever registry npm is set up to use. The cache folder is
 # <repository>/.cache/engines, or BOTBOX_ENGINES_DIR; a second run finds the
 # program there and does nothing. What is done is said on stderr.
@@ -18,12 +19,17 @@ fail() {
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 pins=$here/engines/package.json
 
-# Row: package, program. A new engine is a line here and a pin in package.json.
+# Row: name, package, program. A new engine is a line here and a pin in
+# package.json.
 case ${1:-claude} in
 claude) package=@anthropic-ai/claude-code program=claude ;;
+codex) package=@openai/codex program=codex ;;
+gemini) package=@google/gemini-cli program=gemini ;;
+opencode) package=opencode-ai program=opencode ;;
+grok) package=@vibe-kit/grok-cli program=grok ;;
 # No engine: the first Node line whose fetch knows proxies. Debian's is older.
 node) package=node program=node ;;
-*) fail "no such engine: $1" "known: claude node" ;;
+*) fail "no such engine: $1" "known: claude codex gemini opencode grok node" ;;
 esac
 
 version=$(sed -n "s|^ *\"$package\": *\"\([0-9][0-9A-Za-z.-]*\)\",*\$|\1|p" "$pins")

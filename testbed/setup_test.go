@@ -185,6 +185,13 @@ func TestEnginesFinds(t *testing.T) {
 	if out, err := run(); err != nil || out != bin+"\n" {
 		t.Errorf("installed: %q %v, want %q", out, err, bin)
 	}
+	for _, name := range []string{"codex", "gemini", "opencode", "grok"} {
+		cmd := exec.Command("/bin/sh", "engines.sh", name)
+		cmd.Env = []string{"PATH=" + npmFails(t) + ":/usr/bin:/bin", "BOTBOX_ENGINES_DIR=" + cache}
+		if out, _ := cmd.CombinedOutput(); !strings.Contains(string(out), "npm could not install ") {
+			t.Errorf("%s: %s: it has no pin", name, out)
+		}
+	}
 	if _, err := run("other"); err == nil {
 		t.Error("an unknown engine was accepted")
 	}

@@ -119,8 +119,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// listening starts a browser and gives the port and path that it tells.
-func listening(t *testing.T, cmd *exec.Cmd) (port, path string) {
+// announced starts a browser and gives the port and path that it tells.
+func announced(t *testing.T, cmd *exec.Cmd) (port, path string) {
 	t.Helper()
 	errs, err := cmd.StderrPipe()
 	if err != nil {
@@ -151,7 +151,7 @@ func TestTheDebuggingPort(t *testing.T) {
 		port := freePort(t)
 		args := append(with(browser, only()...), append([]string{"--debug-port", "--"}, chromium(t, "--remote-debugging-port="+port)...)...)
 		cmd := p.botbox(nil, args...)
-		told, path := listening(t, cmd)
+		told, path := announced(t, cmd)
 		if told != port {
 			t.Fatalf("the browser listens on %s, not %s", told, port)
 		}

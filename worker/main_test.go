@@ -53,8 +53,19 @@ func (p *place) botbox(env []string, args ...string) *exec.Cmd {
 // serve starts a worker and waits until it takes specs.
 func (p *place) serve(env ...string) *exec.Cmd {
 	p.t.Helper()
-	cmd := p.botbox(env, "serve")
 	log := &bytes.Buffer{}
+	p.t.Cleanup(func() { // after the one that stops it
+		if p.t.Failed() {
+			p.t.Logf("the worker said:\n%s", log)
+		}
+	})
+	return p.serveTo(log, env...)
+}
+
+// serveTo is serve with a log of the caller's own.
+func (p *place) serveTo(log io.Writer, env ...string) *exec.Cmd {
+	p.t.Helper()
+	cmd := p.botbox(env, "serve")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -64,9 +75,6 @@ func (p *place) serve(env ...string) *exec.Cmd {
 		late := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
 		cmd.Wait()
 		late.Stop()
-		if p.t.Failed() {
-			p.t.Logf("the worker said:\n%s", log)
-		}
 	})
 	rig.Eventually(p.t, 10*time.Second, "the worker listens", p.listens)
 	return cmd

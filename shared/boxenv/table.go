@@ -32,6 +32,7 @@ var ownKeys = []Row{
 	{"MISTRAL_API_KEY", opencode, Credential, "a provider that OpenCode speaks to"},
 	{"CEREBRAS_API_KEY", opencode, Credential, "a provider that OpenCode speaks to"},
 	{"OPENCODE_API_KEY", opencode, Credential, "the engine's own key"},
+	{"GROK_API_KEY", grok, Credential, "the engine's own key"},
 }
 
 // ourNames is BOX_ENV_OMB_NAMES: of the chat server's own variables, the ones
@@ -85,7 +86,17 @@ var brokered = []Row{
 	{"GOOGLE_GEMINI_BASE_URL", all, Credential, "the broker's upstream; becomes the broker's address"},
 	{"GOOGLE_VERTEX_BASE_URL", gemini, Credential, "the broker's upstream; becomes the broker's address"},
 	{"GEMINI_CLI_CUSTOM_HEADERS", gemini, Credential, "headers, which may carry keys"},
-	{"OPENCODE_CONFIG_CONTENT", opencode, Credential, "settings with keys; the broker writes its own"},
+	{"OPENCODE_CONFIG_CONTENT", opencode, Credential, "settings, which may carry keys; the broker's lie over them"},
+	{"GROK_BASE_URL", grok, Credential, "the broker's upstream; becomes the broker's address"},
+	{"GROK_BASE_URL", opencode, Credential, "the broker's upstream for XAI_API_KEY"},
+	{"MISTRAL_BASE_URL", opencode, Credential, "the broker's upstream"},
+	{"GROQ_BASE_URL", opencode, Credential, "the broker's upstream"},
+	{"CEREBRAS_BASE_URL", opencode, Credential, "the broker's upstream"},
+	{"OPENROUTER_BASE_URL", opencode, Credential, "the broker's upstream"},
+	{"MOONSHOT_BASE_URL", opencode, Credential, "the broker's upstream"},
+	{"KIMI_BASE_URL", opencode, Credential, "the broker's upstream"},
+	{"MINIMAX_BASE_URL", opencode, Credential, "the broker's upstream"},
+	{"OPENCODE_BASE_URL", opencode, Credential, "the broker's upstream"},
 	{"GROQ_API_KEY", all, Credential, "a provider key"},
 	{"OPENROUTER_API_KEY", all, Credential, "a provider key"},
 	{"KIMI_API_KEY", all, Credential, "a provider key"},
@@ -174,11 +185,16 @@ var passed = []Row{
 	{"GOOGLE_GENAI_API_VERSION", gemini, Pass, "which version of the provider's service"},
 	{"GOOGLE_CLOUD_PROJECT", gemini, Pass, "which project pays"},
 	{"GOOGLE_CLOUD_LOCATION", gemini, Pass, "which region answers"},
+	{"GEMINI_CLI_TRUST_WORKSPACE", gemini, Pass, "set by the driver: whether the project's settings are read"},
+	{"OTEL_SDK_DISABLED", gemini, Pass, "telemetry of the operator's own; ours turns it off"},
 
 	{"OPENCODE_CONFIG", opencode, Pass, "where the engine's settings are"},
 	{"OPENCODE_CONFIG_DIR", opencode, Pass, "where the engine's settings are"},
 	{"OPENCODE_PERMISSION", opencode, Pass, "what the engine asks about"},
 	{"OPENCODE_DISABLE_AUTOUPDATE", opencode, Pass, "the image is read-only"},
+	{"OPENCODE_DISABLE_MODELS_FETCH", opencode, Pass, "fewer requests"},
+	{"OPENCODE_DISABLE_PROJECT_CONFIG", opencode, Pass, "whether the project's settings are read"},
 
 	{"GROK_HOME", grok, Pass, "where the engine keeps its state"},
+	{"GROK_MODEL", grok, Pass, "which model"},
 }

@@ -26,13 +26,26 @@ func (x *exchange) responses() {
 		reply(x.w, http.StatusOK, done)
 		return
 	}
+	// An item's text comes between its two ends; some clients show that only.
+	text := []event{}
+	if x.call == nil {
+		where := func(kind, name string, value any) event {
+			return event{kind, obj{"type": kind, "item_id": "msg_standin", "output_index": 0, "content_index": 0, name: value}}
+		}
+		text = []event{
+			where("response.content_part.added", "part", obj{"type": "output_text", "text": "", "annotations": []any{}}),
+			where("response.output_text.delta", "delta", x.opt.Reply),
+			where("response.output_text.done", "text", x.opt.Reply),
+		}
+	}
 	begun := obj{"id": "resp_standin", "object": "response", "model": x.model, "status": "in_progress", "output": []any{}}
-	x.events(
-		event{"response.created", obj{"type": "response.created", "response": begun}},
-		event{"response.output_item.added", obj{"type": "response.output_item.added", "output_index": 0, "item": item}},
+	events := []event{
+		{"response.created", obj{"type": "response.created", "response": begun}},
+		{"response.output_item.added", obj{"type": "response.output_item.added", "output_index": 0, "item": item}},
+	}
+	x.events(append(append(events, text...),
 		event{"response.output_item.done", obj{"type": "response.output_item.done", "output_index": 0, "item": item}},
-		event{"response.completed", obj{"type": "response.completed", "response": done}},
-	)
+		event{"response.completed", obj{"type": "response.completed", "response": done}})...)
 }
 
 // chat answers POST …/chat/completions.

@@ -31,6 +31,8 @@ func processes(secret []byte) (swept int) {
 }
 
 // memory reads every readable mapping, in pieces that overlap by the secret.
+// Of memory that is backed by no file only the pages that exist are read:
+// engines reserve tens of gigabytes that they never touch.
 func memory(pid string, secret []byte) (swept int) {
 	maps, err := os.Open(filepath.Join("/proc", pid, "maps"))
 	if err != nil {
@@ -42,18 +44,52 @@ func memory(pid string, secret []byte) (swept int) {
 		return 0
 	}
 	defer mem.Close()
+	pages, err := os.Open(filepath.Join("/proc", pid, "pagemap"))
+	if err != nil {
+		return 0
+	}
+	defer pages.Close()
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		var from, to int64
-		var mode string
-		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &mode); n != 3 || mode[0] != 'r' || strings.Contains(lines.Text(), "[v") {
+		var from, to, offset, inode int64
+		var mode, device string
+		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s %x %s %d", &from, &to, &mode, &offset, &device, &inode); n != 6 || mode[0] != 'r' || strings.Contains(lines.Text(), "[v") {
 			continue
 		}
-		if find(io.NewSectionReader(mem, from, to-from), secret) {
-			fmt.Println("found in the memory of", pid, lines.Text())
+		parts := []span{{from, to}}
+		if inode == 0 {
+			parts = existing(pages, from, to)
+		}
+		for _, part := range parts {
+			if find(io.NewSectionReader(mem, part.from, part.to-part.from), secret) {
+				fmt.Println("found in the memory of", pid, lines.Text())
+			}
 		}
 		swept++
 	}
 	return swept
+}
+
+type span struct{ from, to int64 }
+
+// existing gives the runs of pages that are in memory or in swap.
+func existing(pagemap *os.File, from, to int64) (runs []span) {
+	size := int64(os.Getpagesize())
+	entries := bufio.NewReaderSize(io.NewSectionReader(pagemap, from/size*8, (to-from)/size*8), 1<<20)
+	var entry [8]byte
+	for at := from; at < to; at += size {
+		if _, err := io.ReadFull(entries, entry[:]); err != nil {
+			return append(runs, span{at, to}) // read what cannot be told
+		}
+		const presentOrSwapped = 0xc0
+		switch {
+		case entry[7]&presentOrSwapped == 0:
+		case len(runs) > 0 && runs[len(runs)-1].to == at:
+			runs[len(runs)-1].to += size
+		default:
+			runs = append(runs, span{at, at + size})
+		}
+	}
+	return runs
 }
 
 func files(dir string, secret []byte) (swept int) {

@@ -53,7 +53,7 @@ func (o orders) BoxStart(start wire.StartSpec) (string, error) {
 // command then works in its own empty HOME, and says so.
 func (o orders) spec(start wire.StartSpec) spec.Spec {
 	s := spec.Spec{
-		V: 1, Kind: "turn", Argv: start.Argv, Cwd: start.Dir, Engine: engine.Of(start.Argv),
+		V: 1, Kind: "turn", Argv: start.Argv, Cwd: start.Dir, Engine: engine.Of(start.Argv, func(word string) string { return box.Leads(word, o.w.runner.Path) }),
 		Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated"}, Env: map[string]spec.Value{},
 	}
 	for _, entry := range append(o.w.handover.Env, start.Env...) {

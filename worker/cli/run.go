@@ -181,7 +181,7 @@ func (f *runFlags) fromFlags(command []string) (spec.Spec, error) {
 	s := f.spec
 	s.V, s.Argv = 1, command
 	if s.Engine == "auto" {
-		s.Engine = engine.Of(command)
+		s.Engine = engine.Of(command, func(word string) string { return box.Leads(word, os.Getenv("PATH")) })
 	}
 	var err error
 	if s.Limits.TmpMB, err = megabytes("--tmp-size", f.tmpSize); err != nil {

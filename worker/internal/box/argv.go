@@ -14,6 +14,7 @@ import (
 // built from.
 type Handles struct {
 	Mounts  map[string]int // destination of a Bind or ROBind → its source
+	Files   map[string]int // path of one of the plan's files → its content
 	Seccomp int            // the filter
 	Status  int            // where bubblewrap writes its JSON
 	Socket  int            // boxentry's end of the entry socket
@@ -39,6 +40,9 @@ func Options(p *Plan, h Handles) []string {
 	}
 	for _, m := range p.Mounts {
 		args = append(args, mountOptions(m, h)...)
+	}
+	for _, path := range slices.Sorted(maps.Keys(p.Files)) {
+		args = append(args, "--perms", "0600", "--file", strconv.Itoa(h.Files[path]), path)
 	}
 	args = append(args, "--chdir", p.Cwd, "--clearenv")
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {

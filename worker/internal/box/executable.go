@@ -67,6 +67,13 @@ func lookAtExecutable(argv []string, path string) (x Executable) {
 	return x
 }
 
+// Leads gives the file that a command's first word ends at, through PATH and
+// symbolic links, or nothing.
+func Leads(name, path string) string {
+	real, _ := follow(find(name, path))
+	return real
+}
+
 // find gives the absolute path that exec would run, or nothing.
 func find(name, path string) string {
 	if strings.Contains(name, "/") {

@@ -44,6 +44,32 @@ func (p *Plan) addHome(s spec.Spec, m Machine) {
 	}
 }
 
+// Alone tells whether nothing of the machine stands where the engine keeps its
+// sign-in and its settings.
+func (p *Plan) Alone(engine string) bool {
+	return !slices.ContainsFunc(loginFolders[engine], func(dir string) bool { return !p.own(filepath.Join(p.Home, dir, "any")) })
+}
+
+// own tells whether a path lies in an empty private folder of the box.
+func (p *Plan) own(path string) bool {
+	above := p.above(path)
+	return above != nil && above.Kind == Tmpfs
+}
+
+// AddFile writes a file below a HOME that is the box's own. Where the folder
+// is one of the machine's nothing is written: it is the user's, and boxes can
+// write there.
+func (p *Plan) AddFile(name, content string) {
+	path := filepath.Join(p.Home, name)
+	if !p.own(path) {
+		return
+	}
+	if p.Files == nil {
+		p.Files = map[string]string{}
+	}
+	p.Files[path] = content
+}
+
 // addEngineHome lets an audience's HOME in at its own path, so that the
 // server's is nowhere in the box, and the team's sign-in folders over folders
 // of it: what an engine renews there by rename, it renews for the team.

@@ -1,8 +1,10 @@
 package box
 
 import (
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,7 +82,7 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 		return err
 	}
 	k.feet = feet
-	h := Handles{Mounts: map[string]int{}}
+	h := Handles{Mounts: map[string]int{}, Files: map[string]int{}}
 	for _, m := range p.Mounts { // in the plan's order: the command line is reproducible
 		if f := sources[m.Dest]; f != nil {
 			h.Mounts[m.Dest] = k.pass(f)
@@ -88,6 +90,13 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 	}
 	if err := k.keepDisks(p, sources); err != nil {
 		return err
+	}
+	for _, path := range slices.Sorted(maps.Keys(p.Files)) {
+		content, err := Sealed("file", []byte(p.Files[path]))
+		if err != nil {
+			return err
+		}
+		h.Files[path] = k.pass(content)
 	}
 	filter, err := seccompFile(p.Seccomp)
 	if err != nil {

@@ -102,6 +102,9 @@ type Plan struct {
 	DiskFree   bool     // the kit keeps its Disks
 	Warnings   []string // for the answer
 	Writable   []string // where Landlock lets the engine write
+	// Files are written into folders that are the box's own, before it starts:
+	// path → content. See AddFile.
+	Files map[string]string
 }
 
 // Namespace is one kernel namespace that a box does not share.

@@ -105,12 +105,19 @@ type Turn struct {
 	Refs                   map[string]string // names of the secrets that Keys came from, by variable: Rotate reads them again
 	Limits                 Limits            // of each grant
 	TTL                    time.Duration
+	// Alone: no sign-in and no settings of the engine's own are in the box.
+	Alone bool
+	// Given is what the driver passed under the names that an engine's
+	// configuration rides in; it is kept, under ours.
+	Given map[string]string
 }
 
 // Issued is what goes into the box in the keys' place.
 type Issued struct {
-	Env        map[string]string // tokens and base URLs
-	Argv       []string          // to stand after the engine's first word
+	Env        map[string]string // tokens, base URLs and what pins them
+	Quiet      map[string]string // the same, but what the driver passed wins
+	Argv       []string          // to stand after the words that name the engine
+	Files      map[string]string // below HOME, where HOME is the box's own
 	Grants     []string          // names of providers and loopback servers, sorted
 	Addresses  map[string]string // of the loopback servers in the box, by name
 	Expires    time.Time         // zero when there was nothing to grant
@@ -118,9 +125,13 @@ type Issued struct {
 }
 
 // Issue makes a token for the turn, good for the grants of its keys and for its
-// loopback servers. A turn without either gets no token. TTL 0 means MaxTTL.
+// loopback servers, and the engine's launch settings. A turn without keys and
+// servers gets no token. TTL 0 means MaxTTL.
 func (b *Broker) Issue(turn Turn) (Issued, error) {
-	issued := Issued{Env: map[string]string{}, Addresses: map[string]string{}, Unbrokered: turn.Unbrokered}
+	issued := Issued{
+		Env: map[string]string{}, Quiet: map[string]string{}, Files: map[string]string{}, Addresses: map[string]string{},
+		Unbrokered: turn.Unbrokered,
+	}
 	e, ok := engineNamed(turn.Engine)
 	switch {
 	case !ok:
@@ -130,11 +141,14 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 	case turn.TTL < 0 || turn.TTL > MaxTTL:
 		return issued, reason.New(reason.BadSpec, "a token lives at most %v", MaxTTL)
 	case len(turn.Keys)+len(turn.Loopbacks) == 0:
-		return issued, nil
+		return issued, e.settings("", turn, &issued)
 	case turn.TTL == 0:
 		turn.TTL = MaxTTL
 	}
 	text := newTokenText()
+	if err := e.settings(text, turn, &issued); err != nil {
+		return Issued{}, err
+	}
 	record := Record{
 		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.keyRefs(), turn.Limits, turn.Loopbacks, nil,
 	}
@@ -146,7 +160,6 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 		b.unkeep(record.Digest)
 		return issued, err
 	}
-	issued.Env, issued.Argv = e.settings(text, turn.Keys)
 	for _, k := range turn.Keys {
 		issued.Grants = append(issued.Grants, k.Provider)
 	}

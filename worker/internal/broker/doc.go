@@ -54,5 +54,10 @@
 // Rotation exchanges the key under a living grant. Requests that have begun end
 // with the old one; the old one is still searched for in answers.
 //
+// An engine is led here by whatever it obeys above a project's files: settings
+// of ours are laid over the driver's, and what is only there to keep it quiet
+// gives way to the driver's. A key whose program nothing leads here stays raw,
+// and is named: with a token it would call its vendor and fail.
+//
 // The store writes behind the caller's back, see Store.
 package broker

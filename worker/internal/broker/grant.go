@@ -23,12 +23,12 @@ type Key struct {
 	Upstream string // absolute http or https URL of the provider's API
 }
 
-// Take removes from env every key that the broker can stand for, and the base
-// URLs that belong to them. Keys of one provider come in the provider's order
-// of preference. raw names the credentials that stay in env because no
-// base URL brings them here. An error names the variable, never its value, and
-// leaves env as it was.
-func Take(env map[string]secret.Text) (keys []Key, raw []string, err error) {
+// Take removes from env every key that the broker can stand for in a box of
+// that engine, and the base URLs that belong to the providers. Keys of one
+// provider come in the provider's order of preference. raw names the
+// credentials that stay in env because nothing brings them here. An error
+// names the variable, never its value, and leaves env as it was.
+func Take(env map[string]secret.Text, engine string) (keys []Key, raw []string, err error) {
 	var taken []string
 	for i := range providers {
 		p := &providers[i]
@@ -41,14 +41,19 @@ func Take(env map[string]secret.Text) (keys []Key, raw []string, err error) {
 		}
 		taken = append(taken, p.baseEnv)
 		for _, v := range p.keys {
-			taken = append(taken, v.env)
-			if env[v.env].Empty() {
+			switch {
+			case v.only != "" && v.only != engine:
+				if !env[v.env].Empty() {
+					raw = append(raw, v.env)
+				}
 				continue
-			}
-			if !sendable(env[v.env]) {
+			case env[v.env].Empty():
+			case !sendable(env[v.env]):
 				return nil, nil, reason.New(reason.BadSpec, "%s holds a line break, a blank or another byte that no key has", v.env)
+			default:
+				keys = append(keys, Key{p.name, v.env, env[v.env], upstream})
 			}
-			keys = append(keys, Key{p.name, v.env, env[v.env], upstream})
+			taken = append(taken, v.env)
 		}
 	}
 	for _, name := range taken {
@@ -182,9 +187,14 @@ func checkKey(from string, s secret.Text) error {
 }
 
 // inject puts the key into a header from which every credential was removed. A
-// loopback server has none.
+// loopback server has none. A vendor that speaks Anthropic's language beside
+// its own reads the key where Anthropic does, in requests that say so.
 func (g *grant) inject(h http.Header, k *liveKey) {
 	if k.secret.Empty() {
+		return
+	}
+	if g.provider.anthropicToo && h["Anthropic-Version"] != nil {
+		h["X-Api-Key"] = []string{k.secret.Reveal()}
 		return
 	}
 	h[g.keyVar.header] = []string{g.keyVar.scheme + k.secret.Reveal()}

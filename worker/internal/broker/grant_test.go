@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func TestTakeRemovesKeysAndBaseURLs(t *testing.T) {
 		"GOOGLE_API_KEY": "goog", "OPENAI_BASE_URL": "http://127.0.0.1:11434/v1", "OPENAI_API_KEY": "",
 		"XAI_API_KEY": "x", "GROQ_API_KEY": "g", "MISTRAL_API_KEY": "", "PATH": "/bin",
 	})
-	keys, raw, err := Take(env)
+	keys, raw, err := Take(env, "claude")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestTakeNamesTheVariableNotItsValue(t *testing.T) {
 		{"GEMINI_API_KEY", "canary\u00e9"},
 	} {
 		env := secrets(map[string]string{c.name: c.value, "PATH": "/bin"})
-		_, _, err := Take(env)
+		_, _, err := Take(env, "opencode")
 		if err == nil {
 			t.Errorf("%s=%q was taken", c.name, c.value)
 			continue
@@ -106,68 +107,13 @@ func TestEveryProviderRowIsWhole(t *testing.T) {
 		if _, ok := engineNamed(l.engine); !ok || l.why == "" {
 			t.Errorf("launch row of %s: unknown engine or no reason", l.engine)
 		}
-		if _, ok := providerNamed(l.provider); !ok {
+		if _, ok := providerNamed(l.provider); !ok && l.provider != "" {
 			t.Errorf("launch row of %s: unknown provider", l.engine)
 		}
 	}
 	for _, r := range refusals {
 		if r.why == "" || r.message == "" {
 			t.Errorf("%s: the row is not whole", r.code)
-		}
-	}
-}
-
-// The golden list of what each engine gets, with the token and the URL cut out.
-func TestLaunchSettings(t *testing.T) {
-	const a, o, g = "URL/b/TOK/anthropic", "URL/b/TOK/openai", "URL/b/TOK/gemini"
-	base := []string{
-		"ANTHROPIC_API_KEY=TOK", "ANTHROPIC_BASE_URL=" + a, "GEMINI_API_KEY=TOK",
-		"GOOGLE_GEMINI_BASE_URL=" + g, "OPENAI_API_KEY=TOK", "OPENAI_BASE_URL=" + o + "/v1",
-	}
-	for _, c := range []struct {
-		engine string
-		env    []string // beyond base
-		argv   []string
-	}{
-		{"none", nil, nil},
-		{"grok", nil, nil},
-		{"claude", []string{"ANTHROPIC_AUTH_TOKEN=TOK"}, []string{"--settings", `{"env":{"ANTHROPIC_BASE_URL":"` + a + `"}}`}},
-		{"codex", []string{"CODEX_API_KEY=TOK"}, []string{
-			"-c", `openai_base_url="` + o + `/v1"`, "-c", `model_provider="botbox"`,
-			"-c", `model_providers.botbox={name="OpenAI",base_url="` + o + `/v1",env_key="OPENAI_API_KEY",wire_api="responses"}`,
-		}},
-		{"gemini", []string{"GEMINI_FORCE_FILE_STORAGE=true"}, nil},
-		{"opencode", []string{"GOOGLE_GENERATIVE_AI_API_KEY=TOK",
-			`OPENCODE_CONFIG_CONTENT={"provider":{"anthropic":{"options":{"baseURL":"` + a + `/v1"}},` +
-				`"openai":{"options":{"baseURL":"` + o + `/v1"}},"google":{"options":{"baseURL":"` + g + `/v1beta"}}}}`}, nil},
-	} {
-		s := newStage(t, nil)
-		issued, err := s.Issue(Turn{Box: "b1", Engine: c.engine, Keys: testKeys("https://up.example")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		cut := strings.NewReplacer(issued.Env["OPENAI_API_KEY"], "TOK", "http://127.0.0.1:18080", "URL")
-		var env, argv []string
-		for name, value := range issued.Env {
-			env = append(env, name+"="+cut.Replace(value))
-		}
-		for _, arg := range issued.Argv {
-			argv = append(argv, cut.Replace(arg))
-		}
-		slices.Sort(env)
-		want := append(slices.Clone(base), c.env...)
-		slices.Sort(want)
-		if !slices.Equal(env, want) {
-			t.Errorf("%s: environment\n%s\nwant\n%s", c.engine, strings.Join(env, "\n"), strings.Join(want, "\n"))
-		}
-		if !slices.Equal(argv, c.argv) {
-			t.Errorf("%s: arguments %q, want %q", c.engine, argv, c.argv)
-		}
-		if want := []string{"anthropic", "gemini", "openai"}; !slices.Equal(issued.Grants, want) {
-			t.Errorf("%s: grants %q", c.engine, issued.Grants)
-		}
-		if bad := leaks(issued); len(bad) > 0 {
-			t.Errorf("%s: the box would get %q", c.engine, bad)
 		}
 	}
 }
@@ -206,12 +152,17 @@ func TestIssueRefuses(t *testing.T) {
 
 func TestNoKeysNoToken(t *testing.T) {
 	s := newStage(t, nil)
-	issued, err := s.Issue(Turn{Box: "b1", Engine: "codex", Unbrokered: []string{"XAI_API_KEY"}})
-	if err != nil || len(issued.Env) != 0 || len(issued.Argv) != 0 || len(issued.Grants) != 0 || !issued.Expires.IsZero() {
-		t.Errorf("%+v, %v", issued, err)
-	}
-	if !slices.Equal(issued.Unbrokered, []string{"XAI_API_KEY"}) || len(s.tokens) != 0 {
-		t.Errorf("unbrokered %q, %d tokens", issued.Unbrokered, len(s.tokens))
+	for _, e := range engines {
+		issued, err := s.Issue(Turn{Box: "b1", Engine: e.name, Unbrokered: []string{"XAI_API_KEY"}})
+		if err != nil || len(issued.Grants) != 0 || !issued.Expires.IsZero() || len(s.tokens) != 0 {
+			t.Errorf("%s: %+v, %v, %d tokens", e.name, issued, err, len(s.tokens))
+		}
+		if all := fmt.Sprint(issued); strings.Contains(all, tokenPrefix) || strings.Contains(all, boxAddr) {
+			t.Errorf("%s: it is led to the broker without a token: %s", e.name, all)
+		}
+		if !slices.Equal(issued.Unbrokered, []string{"XAI_API_KEY"}) {
+			t.Errorf("%s: unbrokered %q", e.name, issued.Unbrokered)
+		}
 	}
 }
 

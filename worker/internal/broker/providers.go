@@ -1,6 +1,9 @@
 package broker
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // provider is one vendor whose key can be replaced by a token, because its
 // SDKs and engines take a base URL from outside.
@@ -14,9 +17,12 @@ type provider struct {
 	version string
 	// baseHasVersion: by this vendor's convention the base URL ends with it.
 	baseHasVersion bool
-	shape          shape
-	routes         []route
-	why            string
+	// anthropicToo: requests with Anthropic's version header carry the key as
+	// Anthropic's do.
+	anthropicToo bool
+	shape        shape
+	routes       []route
+	why          string
 }
 
 // keyVar is an environment variable that holds a key, and how a key that came
@@ -25,6 +31,10 @@ type keyVar struct {
 	env    string
 	header string
 	scheme string // before the key, with its blank
+	// only names the one engine whose launch settings bring this key here; the
+	// key of any other program stays raw, for its program would send a token to
+	// the vendor. Empty: every program, by the base URL variable.
+	only string
 }
 
 // route is something that a grant may ask for. A method or path without a row
@@ -37,14 +47,31 @@ type route struct {
 	why     string
 }
 
-const local = true
+const (
+	local  = true
+	bearer = "Bearer "
+)
+
+// chatRoutes and messageRoutes are what the vendors serve that speak OpenAI's or
+// Anthropic's language.
+var (
+	chatRoutes = []route{
+		{"POST", "/v1/chat/completions", false, "inference"},
+		{"POST GET HEAD", "/v1/responses/**", false, "inference, of the vendors that have it"},
+		{"GET HEAD", "/v1/models/**", false, "model discovery"},
+	}
+	messageRoutes = []route{
+		{"POST", "/v1/messages/**", false, "inference and token counts"},
+		{"GET HEAD", "/v1/models/**", false, "model discovery"},
+	}
+)
 
 var providers = []provider{
 	{
 		name: "anthropic",
 		keys: []keyVar{
-			{"ANTHROPIC_API_KEY", "X-Api-Key", ""},
-			{"ANTHROPIC_AUTH_TOKEN", "Authorization", "Bearer "},
+			{"ANTHROPIC_API_KEY", "X-Api-Key", "", ""},
+			{"ANTHROPIC_AUTH_TOKEN", "Authorization", bearer, ""},
 		},
 		baseEnv: "ANTHROPIC_BASE_URL", base: "https://api.anthropic.com",
 		version: "/v1", shape: anthropicShape,
@@ -60,8 +87,8 @@ var providers = []provider{
 	{
 		name: "openai",
 		keys: []keyVar{
-			{"OPENAI_API_KEY", "Authorization", "Bearer "},
-			{"CODEX_API_KEY", "Authorization", "Bearer "},
+			{"OPENAI_API_KEY", "Authorization", bearer, ""},
+			{"CODEX_API_KEY", "Authorization", bearer, ""},
 		},
 		baseEnv: "OPENAI_BASE_URL", base: "https://api.openai.com/v1",
 		version: "/v1", baseHasVersion: true, shape: openaiShape,
@@ -78,9 +105,9 @@ var providers = []provider{
 	{
 		name: "gemini",
 		keys: []keyVar{
-			{"GEMINI_API_KEY", "X-Goog-Api-Key", ""},
-			{"GOOGLE_API_KEY", "X-Goog-Api-Key", ""},
-			{"GOOGLE_GENERATIVE_AI_API_KEY", "X-Goog-Api-Key", ""},
+			{"GEMINI_API_KEY", "X-Goog-Api-Key", "", ""},
+			{"GOOGLE_API_KEY", "X-Goog-Api-Key", "", ""},
+			{"GOOGLE_GENERATIVE_AI_API_KEY", "X-Goog-Api-Key", "", ""},
 		},
 		baseEnv: "GOOGLE_GEMINI_BASE_URL", base: "https://generativelanguage.googleapis.com",
 		shape: googleShape,
@@ -93,26 +120,59 @@ var providers = []provider{
 		},
 		why: "Gemini CLI and the SDK take GOOGLE_GEMINI_BASE_URL, without a version",
 	},
+	{
+		name: "xai",
+		keys: []keyVar{
+			{"GROK_API_KEY", "Authorization", bearer, ""},
+			{"XAI_API_KEY", "Authorization", bearer, "opencode"},
+		},
+		baseEnv: "GROK_BASE_URL", base: "https://api.x.ai/v1",
+		version: "/v1", baseHasVersion: true, shape: openaiShape, routes: chatRoutes,
+		why: "the Grok CLI of npm takes GROK_BASE_URL and GROK_API_KEY; the vendor's own Grok, which takes XAI_API_KEY, has no base URL",
+	},
+	viaOpenCode("mistral", "MISTRAL", "https://api.mistral.ai/v1", openaiShape),
+	viaOpenCode("groq", "GROQ", "https://api.groq.com/openai/v1", openaiShape),
+	viaOpenCode("cerebras", "CEREBRAS", "https://api.cerebras.ai/v1", openaiShape),
+	viaOpenCode("openrouter", "OPENROUTER", "https://openrouter.ai/api/v1", openaiShape),
+	viaOpenCode("moonshot", "MOONSHOT", "https://api.moonshot.ai/v1", openaiShape),
+	viaOpenCode("kimi", "KIMI", "https://api.kimi.com/coding/v1", openaiShape),
+	viaOpenCode("minimax", "MINIMAX", "https://api.minimax.io/anthropic/v1", anthropicShape),
+	{
+		name:    "zen",
+		keys:    []keyVar{{"OPENCODE_API_KEY", "Authorization", bearer, "opencode"}},
+		baseEnv: "OPENCODE_BASE_URL", base: "https://opencode.ai/zen/v1",
+		version: "/v1", baseHasVersion: true, anthropicToo: true, shape: openaiShape,
+		routes: append(slices.Clone(chatRoutes), messageRoutes...),
+		why:    "OpenCode's own gateway, by OpenCode's own setting",
+	},
 }
 
-// unbrokerable are the credentials that no base URL can bring here. They stay
-// raw in the box and the report names them, so that the gap is seen.
+// viaOpenCode is a vendor that OpenCode speaks to, and whose base URL it takes
+// from its configuration. The variable only tells us the upstream.
+func viaOpenCode(name, prefix, base string, s shape) provider {
+	p := provider{
+		name:    name,
+		keys:    []keyVar{{prefix + "_API_KEY", "Authorization", bearer, "opencode"}},
+		baseEnv: prefix + "_BASE_URL", base: base,
+		version: "/v1", baseHasVersion: true, shape: s, routes: chatRoutes,
+		why: "OpenCode takes every provider's base URL from its configuration; other programs take none",
+	}
+	if s == anthropicShape {
+		p.keys[0].header, p.keys[0].scheme, p.routes = "X-Api-Key", "", messageRoutes
+	}
+	return p
+}
+
+// unbrokerable are the credentials that no setting of any engine can bring
+// here. They stay raw in the box and the report names them, so that the gap is
+// seen, and so do keys of providers whose engine is another one.
 var unbrokerable = []struct{ env, why string }{
-	{"XAI_API_KEY", "Grok takes no base URL from the environment"},
-	{"MISTRAL_API_KEY", "no base URL variable"},
-	{"GROQ_API_KEY", "no base URL variable"},
 	{"GREENFERENCE_API_KEY", "no base URL variable"},
 	{"MODELGO_API_KEY", "no base URL variable"},
-	{"CEREBRAS_API_KEY", "no base URL variable"},
-	{"MINIMAX_API_KEY", "no base URL variable"},
-	{"KIMI_API_KEY", "no base URL variable"},
-	{"MOONSHOT_API_KEY", "no base URL variable"},
 	{"CURSOR_API_KEY", "the vendor's own protocol, no base URL"},
 	{"CURSOR_AUTH_TOKEN", "the vendor's own protocol, no base URL"},
 	{"FACTORY_API_KEY", "the vendor's own protocol, no base URL"},
 	{"CLINE_API_KEY", "no base URL variable"},
-	{"OPENCODE_API_KEY", "OpenCode's own gateway has no base URL variable"},
-	{"OPENROUTER_API_KEY", "no base URL variable"},
 	{"CLAUDE_CODE_OAUTH_TOKEN", "a sign-in, which Claude Code sends to its vendor only"},
 }
 

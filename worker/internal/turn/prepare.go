@@ -14,6 +14,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/cgroup"
+	"github.com/openmausbot/botbox/worker/internal/engine"
 	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/gate/devtools"
 	"github.com/openmausbot/botbox/worker/internal/gate/signin"
@@ -145,7 +146,7 @@ func (t *Turn) fillEnvironment() (Answer, error) {
 	for _, name := range answer.DroppedEnv {
 		delete(given, name)
 	}
-	keys, unbrokered, err := broker.Take(given)
+	keys, unbrokered, err := broker.Take(given, s.Engine)
 	if err != nil {
 		return answer, err
 	}
@@ -235,18 +236,14 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 		Refs: t.Spec.Refs(), Limits: broker.Limits{
 			Concurrent: limits.Concurrent, PerMinute: limits.RequestsPerMin, Bytes: limits.Bytes, Tokens: limits.Tokens,
 		},
+		Alone: t.Plan.Alone(t.Spec.Engine), Given: t.Plan.Env,
 	})
 	if err != nil {
 		return err
 	}
-	maps.Copy(t.Plan.Env, issued.Env)
-	argv := slices.Clone(t.Plan.Argv[:1])
-	t.Plan.Argv = append(append(argv, issued.Argv...), t.Spec.Argv[1:]...)
+	t.launch(issued)
 	answer.Grants, answer.Loopbacks = issued.Grants, issued.Addresses
-	answer.Unbrokered = slices.DeleteFunc(issued.Unbrokered, func(name string) bool {
-		_, ours := issued.Env[name]
-		return ours // in its place
-	})
+	answer.Unbrokered = issued.Unbrokered
 	t.runner.raw(answer.Unbrokered)
 	return t.issueMCP(answer)
 }
@@ -262,6 +259,21 @@ func (t *Turn) rotate(keys []broker.Key) error {
 		}
 	}
 	return nil
+}
+
+// launch lays an engine's settings over the driver's.
+func (t *Turn) launch(issued broker.Issued) {
+	for name, value := range issued.Quiet {
+		if _, given := t.Plan.Env[name]; !given {
+			t.Plan.Env[name] = value
+		}
+	}
+	maps.Copy(t.Plan.Env, issued.Env)
+	n := engine.Words(t.Spec.Argv)
+	t.Plan.Argv = slices.Concat(t.Spec.Argv[:n], issued.Argv, t.Spec.Argv[n:])
+	for name, content := range issued.Files {
+		t.Plan.AddFile(name, content)
+	}
 }
 
 // withoutNetwork keeps keys out of a box that could not use them.

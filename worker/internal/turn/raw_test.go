@@ -60,19 +60,27 @@ func TestNoCredentialIsRawAndUnnamed(t *testing.T) {
 	}
 }
 
-// What the broker writes in a credential's place is not the credential.
+// What the broker writes in a credential's place is not the credential. A
+// document of the driver's stays below what the broker writes, and is named if
+// a key may be left in it.
 func TestWhatTheBrokerReplacesIsNotRaw(t *testing.T) {
-	r, _ := newRunner(t)
-	s := plain(t)
-	s.Engine = "opencode"
-	s.Env = map[string]spec.Value{"ANTHROPIC_API_KEY": {Ref: "anthropic"}, "OPENCODE_CONFIG_CONTENT": {Text: secret.New("canary")}}
-	turn, answer, err := r.Prepare(s, Way{First: box.LeaseFD})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer turn.Abandon()
-	if text := turn.Plan.Env["OPENCODE_CONFIG_CONTENT"]; strings.Contains(text, "canary") || len(answer.Unbrokered)+len(r.Unbrokered()) != 0 {
-		t.Errorf("%q, %v, %v", text, answer.Unbrokered, r.Unbrokered())
+	for document, left := range map[string]bool{
+		`{"provider":{"anthropic":{"options":{"apiKey":"canary","baseURL":"https://canary.example"}}}}`: false,
+		`{"provider":{"other":{"options":{"apiKey":"canary"}}}}`:                                        true,
+	} {
+		r, _ := newRunner(t)
+		s := plain(t)
+		s.Engine = "opencode"
+		s.Env = map[string]spec.Value{"ANTHROPIC_API_KEY": {Ref: "anthropic"}, "OPENCODE_CONFIG_CONTENT": {Text: secret.New(document)}}
+		turn, answer, err := r.Prepare(s, Way{First: box.LeaseFD})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := turn.Plan.Env["OPENCODE_CONFIG_CONTENT"]
+		turn.Abandon()
+		if strings.Contains(text, "canary") != left || slices.Contains(answer.Unbrokered, "OPENCODE_CONFIG_CONTENT") != left || len(r.Unbrokered()) != len(answer.Unbrokered) {
+			t.Errorf("%s: %q, %v, %v", document, text, answer.Unbrokered, r.Unbrokered())
+		}
 	}
 }
 
