@@ -168,6 +168,7 @@ func (b *Broker) forwardMCP(x *exchange, c mcpCall) {
 		return
 	}
 	defer m.end()
+	defer func() { x.event.Up = x.up.Load() }()
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.use.ctx, cancel)()
@@ -215,7 +216,6 @@ func (x *exchange) readMessage(c mcpCall, m *meter) bool {
 	x.up = &src.n
 	body, err := readMCPBody(src)
 	x.mcp.body = body
-	x.event.Up = src.n.Load()
 	if calls := body.scan.calls; len(calls) > 0 && mcpRoutes[calls[0].method] {
 		x.event.Route = calls[0].method
 	}
@@ -314,11 +314,20 @@ func (x *exchange) relayMCP(ctx context.Context, res *http.Response, c mcpCall, 
 	x.WriteHeader(res.StatusCode)
 	var found atomic.Int64
 	defer func() { x.event.Redacted += found.Load() }()
+	stream := ""
+	if events && x.r.Method == "GET" {
+		stream = newStreamID()
+		// In front of the redactor: a server whose address has its key in the path
+		// names that path, and the box gets it sealed.
+		body = &endpointReader{src: body, events: endpointEvents{rewrite: func(data string) string {
+			return x.mcp.b.endpointFor(c, from, stream, data)
+		}}}
+	}
 	body = headers.live.redactor.reader(body, &found)
 	flow := download{meter: c.use.meters[c.server.name]}
 	var err error
 	if events {
-		err = x.relayEvents(body, c, from, flow)
+		err = x.relayEvents(body, c, stream, flow)
 	} else {
 		err = x.stream(body, res.ContentLength < 0, flow)
 	}
@@ -336,7 +345,7 @@ func (x *exchange) relayMCP(ctx context.Context, res *http.Response, c mcpCall, 
 }
 
 // relayEvents is stream for server-sent events.
-func (x *exchange) relayEvents(body io.Reader, c mcpCall, from *url.URL, flow download) error {
+func (x *exchange) relayEvents(body io.Reader, c mcpCall, stream string, flow download) error {
 	out := http.NewResponseController(x)
 	if err := out.Flush(); err != nil {
 		return err
@@ -348,32 +357,23 @@ func (x *exchange) relayEvents(body io.Reader, c mcpCall, from *url.URL, flow do
 		return out.Flush()
 	}, x.mcp.b.quiet)
 	defer events.close()
-	pass := func(p []byte) []byte { return p }
-	var endpoints *endpointEvents
-	if x.r.Method == "GET" {
-		id := newStreamID()
-		c.lease.streams.add(id, events)
-		defer c.lease.streams.remove(id)
-		endpoints = &endpointEvents{rewrite: func(data string) string { return x.mcp.b.endpointFor(x.r, c, from, id, data) }}
-		pass = endpoints.feed
+	if stream != "" {
+		c.lease.streams.add(stream, events)
+		defer c.lease.streams.remove(stream)
 	}
 	buffer := buffers.Get().(*[copyBuffer]byte)
 	defer buffers.Put(buffer)
 	for {
 		n, err := body.Read(buffer[:])
 		flow.pass(buffer[:n])
-		if _, werr := events.Write(pass(buffer[:n])); werr != nil {
+		if _, werr := events.Write(buffer[:n]); werr != nil {
 			return werr
-		}
-		if err == nil {
-			continue
-		}
-		if endpoints != nil {
-			events.Write(endpoints.rest())
 		}
 		if err == io.EOF {
 			return nil
 		}
-		return err
+		if err != nil {
+			return err
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -105,9 +106,9 @@ func TestMCPEchoesAreOverwritten(t *testing.T) {
 	up.then = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Debug", r.Header.Get("Authorization"))
 		w.Header().Set("Content-Type", r.Header.Get("X-Want"))
-		json.NewEncoder(w).Encode([]string{r.Header.Get("Authorization"), r.URL.RawQuery, r.Header.Get("X-Login"), "pass-canary-word", "region-blue"})
+		json.NewEncoder(w).Encode([]string{r.Header.Get("Authorization"), r.RequestURI, r.Header.Get("X-Login"), "pass-canary-word", "region-blue"})
 	}
-	server := notes(up.URL + "/mcp?api_key=query-canary-1")
+	server := notes(up.URL + "/s/1path2canary3key4x56/mcp?api_key=query-canary-1")
 	server.Headers["X-Login"] = secret.New("Basic dXNlcjpwYXNzLWNhbmFyeS13b3Jk") // user:pass-canary-word
 	server.Headers["X-Region"] = secret.New("region-blue")
 	s := newMCPStage(t, up.URL)
@@ -318,9 +319,10 @@ func TestMCPErrorsPass(t *testing.T) {
 func TestMCPFaults(t *testing.T) {
 	gone, _ := net.Listen("tcp", "127.0.0.1:0")
 	gone.Close()
-	tls := httptest.NewTLSServer(http.NotFoundHandler())
+	tls := httptest.NewUnstartedServer(http.NotFoundHandler())
+	tls.Config.ErrorLog = log.New(io.Discard, "", 0) // it tells of each refused certificate
+	tls.StartTLS()
 	defer tls.Close()
-	tls.Config.ErrorLog = nil
 	brotli := newUpstream(t)
 	brotli.then = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "br")
@@ -410,13 +412,13 @@ func TestMCPRevisions(t *testing.T) {
 	})
 	t.Run("2024", func(t *testing.T) {
 		for _, absolute := range []bool{false, true} {
-			for _, path := range []string{"/sse", "/deep/sse/"} {
+			for _, path := range []string{"/sse", "/deep/sse/", "/s/1path2canary3key4x56/sse"} {
 				_, url := standin(t, mcpserver.Options{Revision: "2024-11-05", Target: path, Absolute: absolute})
 				s := newMCPStage(t, url+path)
 				l := s.listen(s.base)
 				e := l.event()
 				to := strings.TrimSuffix(strings.TrimPrefix(e, "event: endpoint\ndata: "), "\n\n")
-				if !strings.HasPrefix(to, s.base+"/~") || strings.Contains(e, "session") {
+				if !strings.HasPrefix(to, s.base+"/~") || strings.Contains(e, "session") || strings.Contains(e, "canary") {
 					t.Fatalf("%q", e)
 				}
 				if a := send(t, s.addr, "POST", to, mcpHead(), callEcho); a.status != 202 {
@@ -503,5 +505,80 @@ func TestMCPRootIsOurs(t *testing.T) {
 	}
 	if slices.ContainsFunc(s.events, func(e Event) bool { return len(leaks(e, strings.Split(s.base, "/")[2])) > 0 }) {
 		t.Error("an event holds the token")
+	}
+}
+
+// A client that goes away ends its request at the server, and a server that
+// breaks off leaves a body that looks broken.
+func TestMCPEndsAreEnds(t *testing.T) {
+	gone := make(chan bool, 1)
+	up := newUpstream(t)
+	up.then = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: begun\n\n")
+		w.(http.Flusher).Flush()
+		if r.Header.Get("X-Break") != "" {
+			panic(http.ErrAbortHandler)
+		}
+		<-r.Context().Done()
+		gone <- true
+	}
+	s := newMCPStage(t, up.URL+"/mcp")
+	for _, method := range []string{"GET", "POST"} {
+		conn, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := ""
+		if method == "POST" {
+			body = `{"id":1,"method":"subscriptions/listen"}`
+		}
+		fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, s.base, len(body), body)
+		buf := make([]byte, 4096)
+		for text := ""; !strings.Contains(text, "begun"); {
+			n, err := conn.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += string(buf[:n])
+		}
+		begin := time.Now()
+		conn.Close()
+		select {
+		case <-gone:
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: the server was never told", method)
+		}
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("%s: the server was told after %v", method, took)
+		}
+		s.await(Requesting, func(e Event) bool { return e.Code == "client_gone" && e.Method == method })
+	}
+	l := s.listen(s.base, "X-Break", "1")
+	if rest, err := io.ReadAll(l.r); err == nil {
+		t.Errorf("a stream that broke off looks finished: %q", rest)
+	}
+}
+
+// No line of the log and nothing that is counted holds an address or a header.
+func TestMCPEventsHoldNoSecret(t *testing.T) {
+	server, url := standin(t, mcpserver.Options{Revision: "2025-11-25", Refuse: "tools/call"})
+	s := newMCPStage(t, url+"/mcp")
+	s.post(callEcho)
+	s.post(initialize)
+	s.post("nonsense")
+	server.Pardon()
+	send(t, s.serve("box_b"), "POST", s.base, mcpHead(), callEcho)
+	s.await(Stealing, func(e Event) bool { return true })
+	token := strings.Split(s.base, "/")[2]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		if text := fmt.Sprintf("%+v", e); strings.Contains(text, token) || strings.Contains(text, "canary") || strings.Contains(text, url) {
+			t.Errorf("%s", text)
+		}
+	}
+	if len(s.events) < 5 {
+		t.Errorf("control: %d events", len(s.events))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"net/http"
 	"net/url"
 )
 
@@ -72,7 +71,7 @@ func newStreamID() string {
 // endpointFor gives the address under which the box reaches what a server
 // calls its endpoint. It is written from the root on: that is the form that
 // every client takes.
-func (b *Broker) endpointFor(r *http.Request, c mcpCall, from *url.URL, stream, data string) string {
+func (b *Broker) endpointFor(c mcpCall, from *url.URL, stream, data string) string {
 	e := mcpEndpoint{Stream: stream}
 	next, foreign := follow(from, data)
 	if foreign != "" {

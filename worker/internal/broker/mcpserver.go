@@ -152,6 +152,11 @@ func (m *mcpServer) put(values map[string]secret.Text, former []string) {
 			secrets = append(secrets, plain, value)
 		}
 	}
+	for segment := range strings.SplitSeq(m.base.Path, "/") {
+		if secretSegment(segment) {
+			secrets = append(secrets, segment)
+		}
+	}
 	m.headers.Store(&mcpHeaders{values, former, &liveKey{redactor: newRedactor(secrets...)}})
 }
 
@@ -162,6 +167,18 @@ func secretHeader(name, value string) bool {
 	return requestDrops.has(name) || len(value) >= 16 || slices.ContainsFunc(
 		[]string{"key", "token", "secret", "auth", "pass", "session", "cookie", "cred", "sign"},
 		func(part string) bool { return strings.Contains(name, part) })
+}
+
+// secretSegment: some services put the key into the path. A key is a long run
+// of digits and letters, or a UUID; a name has dashes between its words.
+func secretSegment(s string) bool {
+	run := strings.FieldsFunc(s, func(r rune) bool { return r == '-' || r == '_' || r == '.' || r == '~' })
+	if uuid := len(s) == 36 && len(run) == 5 && strings.Trim(s, "0123456789abcdefABCDEF-") == ""; uuid {
+		return true
+	}
+	return slices.ContainsFunc(run, func(w string) bool {
+		return len(w) >= 20 && strings.ContainsAny(w, "0123456789") && strings.ContainsFunc(w, func(r rune) bool { return r > '9' })
+	})
 }
 
 // secretsIn gives the parts of a header's value that an answer may show by

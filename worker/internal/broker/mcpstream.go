@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -202,6 +203,31 @@ func (r *endpointEvents) event() []byte {
 	}
 	b.WriteString("data: " + r.rewrite(strings.Join(data, "\n")) + "\n\n")
 	return b.Bytes()
+}
+
+// endpointReader is endpointEvents for a body that is read.
+type endpointReader struct {
+	src    io.Reader
+	events endpointEvents
+	ready  []byte
+	err    error
+}
+
+func (r *endpointReader) Read(p []byte) (int, error) {
+	for len(r.ready) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		var n int
+		n, r.err = r.src.Read(p)
+		r.ready = r.events.feed(p[:n])
+		if r.err != nil {
+			r.ready = append(r.ready, r.events.rest()...)
+		}
+	}
+	n := copy(p, r.ready)
+	r.ready = r.ready[n:]
+	return n, nil
 }
 
 func eventLines(text string) []string {

@@ -166,3 +166,33 @@ func TestQuietStreamsLive(t *testing.T) {
 		t.Errorf("a comment stands in an event: %q", rest)
 	}
 }
+
+func TestSecretsInPaths(t *testing.T) {
+	for s, want := range map[string]bool{
+		"": false, "mcp": false, "r20241105-notifications-initialized": false, "my-long-server-name-2": false, "averyveryverylongword": false, "12345678901234567890": false,
+		"a1b2c3d4e5f6a7b8c9d0": true, "sk-1path2canary3key4x56": true, "550e8400-e29b-41d4-a716-446655440000": true, "NmY0YWE5ZjItOGU3Mi00": true,
+	} {
+		if got := secretSegment(s); got != want {
+			t.Errorf("%s: %v", s, got)
+		}
+	}
+}
+
+// The reader gives what the events give, in whatever pieces it is asked.
+func TestEndpointReader(t *testing.T) {
+	const stream = "event: endpoint\ndata: /m\n\nevent: message\ndata: a\n\n: c\nevent: endpoint\ndata: /x"
+	for _, size := range []int{1, 5, 4096} {
+		r := &endpointReader{src: strings.NewReader(stream), events: endpointEvents{rewrite: func(string) string { return "NEW" }}}
+		var out []byte
+		for buf := make([]byte, size); ; {
+			n, err := r.Read(buf)
+			out = append(out, buf[:n]...)
+			if err != nil {
+				break
+			}
+		}
+		if want := "event: endpoint\ndata: NEW\n\nevent: message\ndata: a\n\n: c\nevent: endpoint\ndata: NEW\n\n"; string(out) != want {
+			t.Errorf("%d: %q", size, out)
+		}
+	}
+}

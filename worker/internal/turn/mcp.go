@@ -15,6 +15,7 @@ func (t *Turn) issueMCP(answer *Answer) error {
 	if t.Spec.Kind != "turn" {
 		return nil
 	}
+	rotations := t.runner.Broker.Rotations()
 	servers, err := t.runner.MCPServers(t.Spec.Broker.MCP)
 	if err != nil {
 		return err
@@ -27,6 +28,16 @@ func (t *Turn) issueMCP(answer *Answer) error {
 	}
 	maps.Copy(t.Plan.Env, issued.Env)
 	answer.MCPAddresses = issued.Addresses
+	if t.runner.Broker.Rotations() == rotations {
+		return nil
+	}
+	for _, s := range servers { // what was read may be a former value
+		for _, ref := range s.Refs {
+			if _, err := t.runner.Broker.Rotate(t.runner.Secrets, ref); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
