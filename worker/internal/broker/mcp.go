@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ const (
 	// mcpBuffer is how much of a message is kept: what is kept can be sent again
 	// where a redirect points to. A longer one streams through.
 	mcpBuffer = 4 << 20
+	mcpStep   = 64 << 10
 	mcpHops   = 4
 	// rpcBodyMost bounds what is read of a long message only to find the id that
 	// its refusal has to carry.
@@ -104,17 +106,45 @@ type mcpBody struct {
 	rest  *upload // nil: head is all of it
 	scan  rpcScan
 	taken bool // the transport has no more say in it
+
+	reserved int64 // of Broker.held
 }
 
-func readMCPBody(src *upload) (*mcpBody, error) {
+// readMCPBody keeps a message up to mcpBuffer, as long as there is memory left
+// for what all boxes' requests hold.
+func (b *Broker) readMCPBody(src *upload) (*mcpBody, error) {
 	m := &mcpBody{}
-	var err error
-	m.head, err = io.ReadAll(io.LimitReader(src, mcpBuffer+1))
-	m.scan.Write(m.head)
-	if len(m.head) > mcpBuffer {
-		m.rest = src
+	for {
+		if b.held.Add(mcpStep) > heldBytes || len(m.head) >= mcpBuffer {
+			b.held.Add(-mcpStep)
+			m.rest = src
+			return m, nil
+		}
+		m.reserved += mcpStep
+		piece := io.LimitReader(src, mcpStep)
+		begin := len(m.head)
+		for {
+			m.head = slices.Grow(m.head, mcpStep/8)
+			n, err := piece.Read(m.head[len(m.head):cap(m.head)])
+			m.head = m.head[:len(m.head)+n]
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return m, err
+			}
+		}
+		m.scan.Write(m.head[begin:])
+		if len(m.head)-begin < mcpStep {
+			return m, nil
+		}
 	}
-	return m, err
+}
+
+// release gives the memory back, when the message will not be sent again.
+func (m *mcpBody) release(b *Broker) {
+	b.held.Add(-m.reserved)
+	m.reserved, m.head = 0, nil
 }
 
 // Read gives the part that was not kept to the transport.
@@ -168,7 +198,12 @@ func (b *Broker) forwardMCP(x *exchange, c mcpCall) {
 		return
 	}
 	defer m.end()
-	defer func() { x.event.Up = x.up.Load() }()
+	defer func() {
+		x.event.Up = x.up.Load()
+		if x.mcp.body != nil {
+			x.mcp.body.release(b)
+		}
+	}()
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.use.ctx, cancel)()
@@ -199,6 +234,7 @@ func (b *Broker) forwardMCP(x *exchange, c mcpCall) {
 		return
 	}
 	b.note(c.lease, c.server.name, "")
+	x.mcp.body.release(b) // the answer may last for hours
 	x.relayMCP(ctx, res, c, from, headers)
 	if x.event.Redacted > 0 {
 		b.count("broker.redacted")
@@ -214,7 +250,7 @@ func (x *exchange) readMessage(c mcpCall, m *meter) bool {
 	}
 	src := &upload{body: x.r.Body, meter: m}
 	x.up = &src.n
-	body, err := readMCPBody(src)
+	body, err := x.mcp.b.readMCPBody(src)
 	x.mcp.body = body
 	if calls := body.scan.calls; len(calls) > 0 && mcpRoutes[calls[0].method] {
 		x.event.Route = calls[0].method

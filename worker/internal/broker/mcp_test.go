@@ -582,3 +582,42 @@ func TestMCPEventsHoldNoSecret(t *testing.T) {
 		t.Errorf("control: %d events", len(s.events))
 	}
 }
+
+// What messages hold in memory is bounded for all boxes together, and given
+// back; beyond the bound they stream.
+func TestMCPMessagesHoldLittle(t *testing.T) {
+	wait := make(chan bool)
+	up := newUpstream(t)
+	up.then = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Header.Get("X-Wait") != "" {
+			w.(http.Flusher).Flush()
+			<-wait
+		}
+	}
+	s := newMCPStage(t, up.URL+"/mcp")
+	body := `{"params":"` + strings.Repeat("x", 1<<20) + `","id":1,"method":"tools/call"}`
+	done := make(chan answer)
+	go func() { done <- s.post(body, "X-Wait", "1") }()
+	for len(up.requests()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for end := time.Now().Add(5 * time.Second); s.held.Load() != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	if n := s.held.Load(); n != 0 {
+		t.Errorf("while its answer streams, a message holds %d bytes", n)
+	}
+	wait <- true
+	<-done
+	s.held.Store(heldBytes) // all that there is
+	if a := s.post(body); a.status != 200 || string(up.last(t).Body) != body {
+		t.Errorf("without memory: %d, %d bytes arrived", a.status, len(up.last(t).Body))
+	}
+	up.then = func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
+	if a := s.post(body); a.status != 200 || !strings.Contains(a.body, `"id":1`) {
+		t.Errorf("without memory, a refusal: %d %.100s", a.status, a.body)
+	}
+	if n := s.held.Load(); n != heldBytes {
+		t.Errorf("%d bytes are not given back", n-heldBytes)
+	}
+}

@@ -107,7 +107,8 @@ func (x *exchange) refuseMCP(code, message string) {
 func (x *exchange) refuseMessage(row mcpRefusal) {
 	m := x.mcp
 	if m.body == nil { // refused before it was read
-		m.body, _ = readMCPBody(&upload{body: x.r.Body, meter: m.meter})
+		m.body, _ = m.b.readMCPBody(&upload{body: x.r.Body, meter: m.meter})
+		m.body.release(m.b)
 	}
 	m.body.finish()
 	scan := &m.body.scan
