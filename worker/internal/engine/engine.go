@@ -55,6 +55,21 @@ func Of(argv []string, resolve func(word string) string) string {
 	return ofProgram(file)
 }
 
+// hosts run what their own arguments say: what is added to an engine's command
+// line would be theirs.
+var hosts = []string{"sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "env", "nice", "nohup", "setsid", "stdbuf", "time", "timeout", "xargs", "python", "python3", "perl", "ruby"}
+
+// Takes tells whether an engine's arguments can be added to argv: not where
+// another program reads them, nor to an interpreter of a script that is no
+// engine's. A program of any other name may be an engine's wrapper.
+func Takes(argv []string) bool {
+	if Words(argv) != 1 {
+		return len(argv) > 0
+	}
+	tool := path.Base(argv[0])
+	return !slices.Contains(hosts, tool) && !slices.Contains(interpreters, tool) && !slices.Contains(launchers, tool)
+}
+
 // Words tells how many of argv's words name the program: one, or for an
 // interpreter and a launcher those up to the program's own. What is added to
 // an engine's command line goes after them.

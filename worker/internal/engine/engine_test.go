@@ -1,6 +1,9 @@
 package engine
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestOf(t *testing.T) {
 	const modules = "/usr/lib/node_modules/"
@@ -64,6 +67,17 @@ func TestOfFollowsLinks(t *testing.T) {
 	} {
 		if got := Of([]string{word}, func(w string) string { return leads[w] }); got != want {
 			t.Errorf("%s: %s, want %s", word, got, want)
+		}
+	}
+}
+
+func TestTakes(t *testing.T) {
+	for command, want := range map[string]bool{
+		"": false, "codex exec": true, "/opt/my-codex": true, "npx @openai/codex": true, "node /usr/bin/codex": true,
+		"sh -c codex": false, "/bin/bash": false, "env codex": false, "node x.js": false, "npx x": false, "python3 x.py": false,
+	} {
+		if got := Takes(strings.Fields(command)); got != want {
+			t.Errorf("%q: %v", command, got)
 		}
 	}
 }

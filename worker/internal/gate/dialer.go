@@ -46,6 +46,8 @@ type Dialer struct {
 	// policy refuses them. It lifts nothing else: not the allow list, not a
 	// port, not a refused name.
 	Except []netip.AddrPort
+
+	dialing func(netip.AddrPort) // tests hear what connect is about to be asked for
 }
 
 // Dial connects to h, or says why not. The connection is a *net.TCPConn.
@@ -56,6 +58,15 @@ func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refu
 	if r := d.Budget.refusal(); r != nil {
 		return nil, r
 	}
+	// On a goroutine of its own: a lookup and a connect need four times the
+	// stack that the tunnel needs, and a stack that has grown stays.
+	var c *net.TCPConn
+	var r *Refusal
+	apart(func() { c, r = d.dial(ctx, h) })
+	return c, r
+}
+
+func (d *Dialer) dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refusal) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	targets, r := d.targets(ctx, h)
@@ -68,6 +79,21 @@ func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refu
 	}
 	d.Learn.reached(h)
 	return c, nil
+}
+
+// apart runs f on another stack and waits for it. A panic there is one here,
+// where the connection's own recover is.
+func apart(f func()) {
+	done := make(chan any)
+	go func() {
+		var cause any
+		defer func() { done <- cause }()
+		defer func() { cause = recover() }()
+		f()
+	}()
+	if cause := <-done; cause != nil {
+		panic(cause)
+	}
 }
 
 // failed turns a dialling error into what the box may know of it. A literal
@@ -111,6 +137,9 @@ func (d *Dialer) connect(ctx context.Context, ap netip.AddrPort) (*net.TCPConn, 
 			}
 			if r := d.judge(actual); r != nil {
 				return r
+			}
+			if d.dialing != nil {
+				d.dialing(actual)
 			}
 			return nil
 		},

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,35 +22,9 @@ func host(t *testing.T, s string) hostport.Host {
 	return h
 }
 
-// count accepts on ln and counts.
-func count(ln net.Listener) *atomic.Int64 {
-	var n atomic.Int64
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			n.Add(1)
-			c.Close()
-		}
-	}()
-	return &n
-}
-
-func listen(t *testing.T, address string) net.Listener {
-	t.Helper()
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	return ln
-}
-
 func TestExceptionLiftsTheAddressPolicyOnly(t *testing.T) {
-	ln := listen(t, "127.0.0.1:0")
-	contacts := count(ln)
+	ln := gatetest.Listen(t, gatetest.Loopback)
+	contacts := gatetest.Serve(ln, gatetest.Count)
 	ap := netip.MustParseAddrPort(ln.Addr().String())
 	names := &gatetest.Resolver{Names: map[string]string{"alias.example": "127.0.0.1", "mixed.example": "127.0.0.1,10.0.0.1"}}
 	port := ap.String()[strings.LastIndex(ap.String(), ":"):]
@@ -67,7 +40,7 @@ func TestExceptionLiftsTheAddressPolicyOnly(t *testing.T) {
 		}
 		c.Close()
 	}
-	waitFor(t, func() bool { return contacts.Load() == 2 })
+	gatetest.WaitFor(t, func() bool { return contacts.Contacts() == 2 })
 	for target, class := range map[string]string{
 		"localhost" + port: "name", "mixed.example" + port: "non-public", "127.0.0.1:1": "loopback", "127.0.0.2" + port: "loopback",
 	} {
@@ -79,17 +52,8 @@ func TestExceptionLiftsTheAddressPolicyOnly(t *testing.T) {
 	if _, r := d.Dial(t.Context(), host(t, ap.String())); r == nil || r.Class != "not-allowed" {
 		t.Errorf("beside an empty allow list: %v", r)
 	}
-	if contacts.Load() != 2 {
-		t.Errorf("%d contacts, want 2", contacts.Load())
-	}
-}
-
-func waitFor(t *testing.T, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not happen in time")
-		}
+	if contacts.Contacts() != 2 {
+		t.Errorf("%d contacts, want 2", contacts.Contacts())
 	}
 }
 
@@ -193,7 +157,7 @@ func TestPublicNeighbour(t *testing.T) {
 		return
 	}
 	listenFar := gatetest.Neighbour(t)
-	contacts := count(listenFar("[::]:80"))
+	contacts := gatetest.Serve(listenFar("[::]:80"), gatetest.Count)
 	names := &gatetest.Resolver{Names: map[string]string{
 		"four.example":   gatetest.Far4,
 		"six.example":    gatetest.Far6,
@@ -223,7 +187,7 @@ func TestPublicNeighbour(t *testing.T) {
 		c.Close()
 		want++
 	}
-	waitFor(t, func() bool { return contacts.Load() >= want })
+	gatetest.WaitFor(t, func() bool { return contacts.Contacts() >= want })
 	for target, class := range map[string]string{
 		"rebind.example:80": "non-public", "near.example:80": "non-public", "mixown.example:80": "non-public", "flip.example:80": "non-public",
 		gatetest.Far4 + ":81": "connection-refused", "2700.example:80": "dns", "[2700::1]:80": "unreachable",
@@ -232,8 +196,8 @@ func TestPublicNeighbour(t *testing.T) {
 			t.Errorf("%s: %+v, want class %s", target, r, class)
 		}
 	}
-	if contacts.Load() != want {
-		t.Errorf("%d contacts, want %d", contacts.Load(), want)
+	if contacts.Contacts() != want {
+		t.Errorf("%d contacts, want %d", contacts.Contacts(), want)
 	}
 	for name, n := range map[string]int{"dead.example": 1, "flip.example": 2, "rebind.example": 1} {
 		if q := names.Queries(name); q != n {
@@ -249,8 +213,8 @@ func TestOwnAddresses(t *testing.T) {
 	gatetest.Run(t, "ip", "link", "add", "own", "type", "veth", "peer", "name", "end")
 	gatetest.Run(t, "ip", "link", "set", "end", "up")
 	gatetest.Run(t, "ip", "addr", "add", "8.8.8.1/24", "dev", "own")
-	gatetest.Run(t, "ip", "link", "set", "own", "up")
-	contacts := count(listen(t, "[::]:80"))
+	gatetest.Up(t, "own")
+	contacts := gatetest.Serve(gatetest.Listen(t, "[::]:80"), gatetest.Count)
 	d := &Dialer{}
 	refused := func(target string) {
 		t.Helper()
@@ -275,7 +239,7 @@ func TestOwnAddresses(t *testing.T) {
 	for _, target := range []string{"8.8.9.1:80", "[2600:1::1]:80", "8.9.3.4:80", "[2600:2::77]:80"} {
 		refused(target)
 	}
-	if n := contacts.Load(); n != 0 {
+	if n := contacts.Contacts(); n != 0 {
 		t.Errorf("%d connections reached our own listener", n)
 	}
 	// The control: each of them would have been reached.

@@ -106,8 +106,8 @@ func TestDenyHoldsForWhatANameResolvesTo(t *testing.T) {
 
 // Learning passes over lists and over nothing else.
 func TestLearningLiftsListsOnly(t *testing.T) {
-	ln := listen(t, "127.0.0.1:0")
-	count(ln)
+	ln := gatetest.Listen(t, gatetest.Loopback)
+	gatetest.Serve(ln, gatetest.Count)
 	ap := netip.MustParseAddrPort(ln.Addr().String())
 	names := &gatetest.Resolver{Names: map[string]string{"b.example": ap.Addr().String(), "a.example": ap.Addr().String(), "private.example": "10.0.0.1"}}
 	d := Dialer{
@@ -178,7 +178,7 @@ func TestOpinionOfOwnAddresses(t *testing.T) {
 	if !gatetest.Inside(t) {
 		return
 	}
-	count(gatetest.Neighbour(t)("0.0.0.0:80"))
+	gatetest.Serve(gatetest.Neighbour(t)("0.0.0.0:80"), gatetest.Count)
 	d := &Dialer{BoxHosts: list(t, gatetest.Far4, gatetest.Near4), Except: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:80")}}
 	for target, want := range map[string]string{gatetest.Far4 + ":80": "allowed public", gatetest.Near4 + ":80": "refused own", "127.0.0.1:80": "refused not-allowed"} {
 		if o := d.Judge(host(t, target)); o.Verdict+" "+o.Class != want {

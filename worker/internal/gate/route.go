@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,34 +15,72 @@ type routeKind uint8
 
 const unicast routeKind = unix.RTN_UNICAST
 
-// routeTo asks the kernel what it would do with a packet to a. An error means
-// that no route leads there (ENETUNREACH, or an unreachable, prohibit or
-// blackhole route), or that the kernel could not be asked; it is never taken
-// for consent.
+// routeTo asks the kernel what it would do with a packet to a, by the routing
+// table of this moment. An error means that no route leads there (ENETUNREACH,
+// or an unreachable, prohibit or blackhole route), or that the kernel could
+// not be asked; it is never taken for consent.
 func routeTo(a netip.Addr) (routeKind, error) {
-	// A socket for each question: the answer must come from the routing
-	// table of this moment, and a shared one would need a lock and a way to
-	// recover from a lost answer. It costs some 10 µs.
+	fd, err := questioner()
+	if err != nil {
+		return 0, err
+	}
+	answer, err := ask(fd, a)
+	if err != nil {
+		// Whatever went wrong, an answer may be in it still.
+		unix.Close(fd)
+		return 0, err
+	}
+	select {
+	case questioners <- fd:
+	default:
+		unix.Close(fd)
+	}
+	return routeAnswer(answer)
+}
+
+// questioners are sockets that nobody asks through at the moment. A socket for
+// each question would be twice the system calls.
+var questioners = make(chan int, 4)
+
+func questioner() (int, error) {
+	select {
+	case fd := <-questioners:
+		return fd, nil
+	default:
+	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return 0, fmt.Errorf("socket(AF_NETLINK): %w", err)
 	}
-	defer unix.Close(fd)
-	if err := unix.Sendto(fd, routeQuestion(a), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, fmt.Errorf("sendto(netlink): %w", err)
+	return fd, nil
+}
+
+var questions atomic.Uint32
+
+// ask puts one question and takes the answer to it, no other.
+func ask(fd int, a netip.Addr) ([]byte, error) {
+	question := routeQuestion(a)
+	seq := questions.Add(1)
+	binary.NativeEndian.PutUint32(question[8:], seq)
+	if err := unix.Sendto(fd, question, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("sendto(netlink): %w", err)
 	}
-	var buf [4096]byte
+	// The rest of an answer is cut off: what kind it is stands in its head.
+	buf := make([]byte, 64)
 	// The kernel has answered before sendto returns, so there is no waiting.
-	n, from, err := unix.Recvfrom(fd, buf[:], unix.MSG_DONTWAIT)
+	n, from, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
 	if err != nil {
-		return 0, fmt.Errorf("recvfrom(netlink): %w", err)
+		return nil, fmt.Errorf("recvfrom(netlink): %w", err)
 	}
 	// Any process may send to a netlink socket whose id it guesses; only the
 	// kernel has id 0.
 	if sa, ok := from.(*unix.SockaddrNetlink); !ok || sa.Pid != 0 {
-		return 0, fmt.Errorf("netlink answer does not come from the kernel")
+		return nil, fmt.Errorf("netlink answer does not come from the kernel")
 	}
-	return routeAnswer(buf[:n])
+	if n < unix.SizeofNlMsghdr || binary.NativeEndian.Uint32(buf[8:]) != seq {
+		return nil, fmt.Errorf("netlink answer is not to this question")
+	}
+	return buf[:n], nil
 }
 
 // routeQuestion is RTM_GETROUTE with one attribute, RTA_DST:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -60,43 +61,69 @@ func (i *Idle) check() {
 
 // Tunnel copies between a client and its upstream until both directions have
 // ended, and closes both. A direction that ends is half-closed, so the other
-// one may go on. Up and down are the bytes that were delivered.
+// one may go on; one that breaks off is reset, so that nobody takes what came
+// for the whole. Up and down are the bytes that were delivered.
 func Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
 	return (*Budget)(nil).Tunnel(client, upstream, idle)
 }
 
 // Tunnel is one whose bytes are counted, and which ends with the budget.
 func (b *Budget) Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
-	end := func() {
-		client.Close()
-		upstream.Close()
-	}
-	watch := NewIdle(idle, end)
+	watch := NewIdle(idle, func() {
+		Reset(client)
+		Reset(upstream)
+	})
 	watch.budget = b
 	defer watch.Stop()
-	defer b.OnOver(end)()
+	defer b.OnOver(func() { // what was paid for is delivered
+		client.Close()
+		upstream.Close()
+	})()
+	var broken atomic.Bool
 	var wg sync.WaitGroup
-	wg.Go(func() { up = pump(upstream, client, watch) })
-	down = pump(client, upstream, watch)
+	wg.Go(func() { up = pump(upstream, client, watch, &broken) })
+	down = pump(client, upstream, watch, &broken)
 	wg.Wait()
 	client.Close()
 	upstream.Close()
 	return up, down
 }
 
-// pump copies one direction. After an error it closes both ends, for no byte
-// can be delivered any more and the other direction must not wait for ever.
-func pump(dst, src Stream, watch *Idle) (total int64) {
+// pump copies one direction. Broken says that one end is dead.
+func pump(dst, src Stream, watch *Idle, broken *atomic.Bool) (total int64) {
 	total, err := Copy(watch.budget.Writer(dst), src, watch)
-	if err == nil {
-		err = dst.CloseWrite()
+	if failed := (writeError{}); errors.As(err, &failed) {
+		// What dst said before it died is still on its way through the other
+		// direction. Its end there proves nothing: the kernel tells of a reset
+		// once, and this write has heard it.
+		broken.Store(true)
+		src.SetWriteDeadline(time.Now().Add(drainTime))
+		dst.SetReadDeadline(time.Now().Add(drainTime))
+		return total
 	}
-	if err != nil {
-		dst.Close()
-		src.Close()
+	if err == nil && !broken.Load() {
+		err = dst.CloseWrite()
+	} else if err == nil {
+		err = net.ErrClosed
+	}
+	if err != nil && !watch.budget.Over() {
+		broken.Store(true)
+		Reset(dst)
+		Reset(src)
 	}
 	return total
 }
+
+// Reset closes a connection so that its other end sees an error and no end.
+func Reset(c Stream) {
+	if t, ok := c.(interface{ SetLinger(int) error }); ok { // a unix socket knows no reset
+		t.SetLinger(0)
+	}
+	c.Close()
+}
+
+// writeError is a failure of the receiving side.
+type writeError struct{ error }
 
 // Copy moves bytes until src ends. io.Copy would splice, which holds two
 // pipes (four fds) a tunnel and halves the throughput once an ordinary user's
@@ -117,6 +144,9 @@ func Copy(dst io.Writer, src rawConn, watch *Idle) (total int64, err error) {
 			written, err = dst.Write(buf[:n])
 			watch.Passed()
 			total += int64(written)
+			if err != nil {
+				err = writeError{err}
+			}
 			bulk = n == len(buf) || n > smallBuffer
 		}
 		release(buf)

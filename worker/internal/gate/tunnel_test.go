@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/shared/addrpolicy"
+	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
 
 // pair gives the two ends of a TCP connection.
 func pair(t *testing.T) (a, b *net.TCPConn) {
 	t.Helper()
-	ln := listen(t, "127.0.0.1:0")
+	ln := gatetest.Listen(t, gatetest.Loopback)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -166,7 +167,7 @@ func TestAnswerIsNotDestroyedByReset(t *testing.T) {
 }
 
 func TestServerCapAndClose(t *testing.T) {
-	ln := listen(t, "127.0.0.1:0")
+	ln := gatetest.Listen(t, gatetest.Loopback)
 	entered := make(chan struct{}, 9)
 	s := &Server{
 		Max:    2,
@@ -208,14 +209,14 @@ func TestServerCapAndClose(t *testing.T) {
 			t.Errorf("connection %d outlives Close: %v", i, err)
 		}
 	}
-	if err := s.Serve(listen(t, "127.0.0.1:0")); !errors.Is(err, net.ErrClosed) {
+	if err := s.Serve(gatetest.Listen(t, gatetest.Loopback)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Serve after Close: %v", err)
 	}
 	s.Close()
 }
 
 func TestServerOutlivesAPanic(t *testing.T) {
-	ln := listen(t, "127.0.0.1:0")
+	ln := gatetest.Listen(t, gatetest.Loopback)
 	faults := make(chan any, 1)
 	s := &Server{
 		Max:    1,

@@ -269,8 +269,13 @@ func (t *Turn) launch(issued broker.Issued) {
 		}
 	}
 	maps.Copy(t.Plan.Env, issued.Env)
-	n := engine.Words(t.Spec.Argv)
-	t.Plan.Argv = slices.Concat(t.Spec.Argv[:n], issued.Argv, t.Spec.Argv[n:])
+	switch n := engine.Words(t.Spec.Argv); {
+	case engine.Takes(t.Spec.Argv):
+		t.Plan.Argv = slices.Concat(t.Spec.Argv[:n], issued.Argv, t.Spec.Argv[n:])
+	case len(issued.Argv) > 0 && len(issued.Grants) > 0:
+		t.Plan.Warnings = append(t.Plan.Warnings, t.Spec.Argv[0]+" takes no arguments of "+t.Spec.Engine+
+			"'s: if it starts one, that may not find the broker; name the engine's own program as the command")
+	}
 	for name, content := range issued.Files {
 		t.Plan.AddFile(name, content)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
 
 // boxed stands for a box: what listens there is the test's.
@@ -43,6 +44,13 @@ func (b *boxed) Dial(ctx context.Context, family gate.Family, port uint16) (*net
 		return nil, nil, gate.ErrNobody
 	}
 	return c.(*net.TCPConn), func() { c.Close() }, nil
+}
+
+// times tells how often a port was dialled.
+func (b *boxed) times(port int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dialled[uint16(port)]
 }
 
 func (b *boxed) listens(address string) {
@@ -77,16 +85,18 @@ func TestOnePortIsServed(t *testing.T) {
 		t.Errorf("%q", b)
 	}
 	resp.Body.Close()
-	for _, first := range []string{"CONNECT 127.0.0.1:1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://127.0.0.1:1/ HTTP/1.1\r\nHost: x\r\n\r\n", "\x05\x01\x00"} {
+	for n, first := range []string{"CONNECT 127.0.0.1:1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://127.0.0.1:1/ HTTP/1.1\r\nHost: x\r\n\r\n", "\x05\x01\x00"} {
 		c, err := net.Dial("tcp", at)
 		if err != nil {
 			t.Fatal(err)
 		}
 		io.WriteString(c, first)
+		gatetest.WaitFor(t, func() bool { return way.times(p.Number) >= n+2 })
 		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		io.Copy(io.Discard, c)
 		c.Close()
 	}
+	p.Close() // nothing is dialled after it
 	way.mu.Lock()
 	defer way.mu.Unlock()
 	if len(way.dialled) != 1 || way.dialled[uint16(p.Number)] != 4 {

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"net/netip"
@@ -9,28 +10,8 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
-
-func echoServer(b *testing.B) net.Listener {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
-	return ln
-}
 
 // once opens a connection, sends the head and one byte, and waits for answer.
 func once(b *testing.B, address, head, answer string) {
@@ -52,51 +33,31 @@ func once(b *testing.B, address, head, answer string) {
 // The exception that makes loopback reachable here skips the routing question,
 // which a public address pays twice: see BenchmarkRouteTo of package gate.
 func BenchmarkConnect(b *testing.B) {
-	echo := echoServer(b)
+	echo := gatetest.NewOrigin(b, gatetest.Echo)
 	target := echo.Addr().String()
 	b.Run("bare-relay", func(b *testing.B) {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer ln.Close()
-		go func() {
-			for {
-				c, err := ln.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					up, err := net.Dial("tcp", target)
-					if err != nil {
-						return
-					}
-					gate.Tunnel(c.(*net.TCPConn), up.(*net.TCPConn), time.Minute)
-				}()
+		relay := gatetest.NewOrigin(b, func(_ *gatetest.Origin, c net.Conn, _ *bufio.Reader) {
+			if up, err := net.Dial("tcp", target); err == nil {
+				gate.Tunnel(c.(*net.TCPConn), up.(*net.TCPConn), time.Minute)
 			}
-		}()
+		})
 		for b.Loop() {
-			once(b, ln.Addr().String(), "x", "x")
+			once(b, relay.Addr().String(), "x", "x")
 		}
 	})
-	g := New(Options{Dialer: gate.Dialer{Except: []netip.AddrPort{netip.MustParseAddrPort(target)}}})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	go g.Serve(ln)
-	defer g.Close()
+	g := New(Options{Dialer: gate.Dialer{Except: []netip.AddrPort{echo.Addr()}}})
+	address := gatetest.Start(b, g)
 	b.Run("gate", func(b *testing.B) {
 		for b.Loop() {
-			once(b, ln.Addr().String(), "CONNECT "+target+" HTTP/1.1\r\n\r\nx", "HTTP/1.1 200 Connection established\r\n\r\nx")
+			once(b, address, "CONNECT "+target+" HTTP/1.1\r\n\r\nx", "HTTP/1.1 200 Connection established\r\n\r\nx")
 		}
 	})
 	b.Run("refusal", func(b *testing.B) {
 		for b.Loop() {
-			once(b, ln.Addr().String(), "CONNECT 10.0.0.1:443 HTTP/1.1\r\n\r\n", "HTTP/1.1 403 ")
+			once(b, address, "CONNECT 10.0.0.1:443 HTTP/1.1\r\n\r\n", "HTTP/1.1 403 ")
 		}
 	})
-	b.Run("bulk", func(b *testing.B) { bulk(b, ln.Addr().String(), target) })
+	b.Run("bulk", func(b *testing.B) { bulk(b, address, target) })
 }
 
 func bulk(b *testing.B, proxy, target string) {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -20,79 +19,29 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
 
-// script is an upstream that a test writes: f has the one connection.
-func script(t *testing.T, f func(c *net.TCPConn, br *bufio.Reader)) *origin {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				f(c.(*net.TCPConn), bufio.NewReader(c))
-			}()
-		}
-	}()
-	return &origin{ln: ln}
-}
-
-func head(br *bufio.Reader) string {
-	var b strings.Builder
-	for !strings.HasSuffix(b.String(), "\r\n\r\n") {
-		line, err := br.ReadString('\n')
-		b.WriteString(line)
-		if err != nil {
-			break
-		}
-	}
-	return b.String()
-}
-
-func send(t *testing.T, c net.Conn, o *origin, raw string) {
-	t.Helper()
-	if _, err := io.WriteString(c, strings.ReplaceAll(raw, "PORT", o.port())); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func expect(t *testing.T, br *bufio.Reader, want string) {
-	t.Helper()
-	got := make([]byte, len(want))
-	if n, err := io.ReadFull(br, got); err != nil || string(got) != want {
-		t.Fatalf("got %q (%v), want %q", got[:n], err, want)
-	}
-}
-
 func TestWhatTheOriginSees(t *testing.T) {
-	o := newOrigin(t)
+	o := gatetest.NewOrigin(t, answer)
 	address, _, _ := start(t, o, nil)
-	c := dial(t, address)
-	send(t, c, o, "GET HTTP://Origin.Example:PORT?q=%2e HTTP/1.1\r\nHost: ORIGIN.example:PORT\r\nProxy-Authorization: Basic eDp5\r\n"+
-		"Connection: X-Secret, close\r\nX-Secret: s\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\nX-Keep: 1\r\nAccept: */*\r\n\r\n")
+	c := gatetest.Dial(t, address)
+	gatetest.Send(t, c, o.At("GET HTTP://Origin.Example:PORT?q=%2e HTTP/1.1\r\nHost: ORIGIN.example:PORT\r\nProxy-Authorization: Basic eDp5\r\n"+
+		"Connection: X-Secret, close\r\nX-Secret: s\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\nX-Keep: 1\r\nAccept: */*\r\n\r\n"))
 	io.ReadAll(c)
-	want := strings.ReplaceAll("GET /?q=%2e HTTP/1.1\r\nHost: origin.example:PORT\r\nX-Keep: 1\r\nAccept: */*\r\nConnection: close\r\n\r\n", "PORT", o.port())
-	if got := o.lastHead(); got != want {
+	want := o.At("GET /?q=%2e HTTP/1.1\r\nHost: origin.example:PORT\r\nX-Keep: 1\r\nAccept: */*\r\nConnection: close\r\n\r\n")
+	if got := o.LastHead(); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 
 func TestClientConnectionIsReused(t *testing.T) {
-	o := newOrigin(t)
+	o := gatetest.NewOrigin(t, answer)
 	address, _, _ := start(t, o, nil)
-	c := dial(t, address)
+	c := gatetest.Dial(t, address)
 	br := bufio.NewReader(c)
 	for range 3 {
-		send(t, c, o, "GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\n\r\n")
-		expect(t, br, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		gatetest.Send(t, c, o.At("GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\n\r\n"))
+		gatetest.Expect(t, br, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	}
-	send(t, c, o, "GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\nConnection: close\r\n\r\n")
+	gatetest.Send(t, c, o.At("GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\nConnection: close\r\n\r\n"))
 	rest, err := io.ReadAll(br)
 	if err != nil || !strings.Contains(string(rest), "Connection: close") {
 		t.Errorf("%q, %v", rest, err)
@@ -101,8 +50,8 @@ func TestClientConnectionIsReused(t *testing.T) {
 
 func TestEventsAreNotHeldBack(t *testing.T) {
 	next := make(chan struct{})
-	o := script(t, func(c *net.TCPConn, br *bufio.Reader) {
-		head(br)
+	o := gatetest.NewOrigin(t, func(_ *gatetest.Origin, c net.Conn, br *bufio.Reader) {
+		gatetest.ReadHead(br)
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
 		for range 3 {
 			io.WriteString(c, "9\r\ndata: x\n\n\r\n")
@@ -112,18 +61,18 @@ func TestEventsAreNotHeldBack(t *testing.T) {
 	})
 	address, _, _ := start(t, o, nil)
 	for _, version := range []string{"1.1", "1.0"} {
-		c := dial(t, address)
+		c := gatetest.Dial(t, address)
 		br := bufio.NewReader(c)
-		send(t, c, o, "GET http://origin.example:PORT/ HTTP/"+version+"\r\nHost: origin.example:PORT\r\n\r\n")
-		fields := head(br)
+		gatetest.Send(t, c, o.At("GET http://origin.example:PORT/ HTTP/"+version+"\r\nHost: origin.example:PORT\r\n\r\n"))
+		fields := gatetest.ReadHead(br)
 		if strings.Contains(fields, "chunked") != (version == "1.1") {
 			t.Errorf("HTTP/%s: %q", version, fields)
 		}
 		for range 3 {
 			if version == "1.1" {
-				expect(t, br, "9\r\ndata: x\n\n\r\n")
+				gatetest.Expect(t, br, "9\r\ndata: x\n\n\r\n")
 			} else {
-				expect(t, br, "data: x\n\n")
+				gatetest.Expect(t, br, "data: x\n\n")
 			}
 			next <- struct{}{} // only now does the origin go on
 		}
@@ -132,7 +81,7 @@ func TestEventsAreNotHeldBack(t *testing.T) {
 
 func TestBodiesPassBothWays(t *testing.T) {
 	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	o := script(t, func(c *net.TCPConn, br *bufio.Reader) {
+	o := gatetest.NewOrigin(t, func(_ *gatetest.Origin, c net.Conn, br *bufio.Reader) {
 		req, err := http.ReadRequest(br)
 		if err != nil {
 			return
@@ -153,7 +102,7 @@ func TestBodiesPassBothWays(t *testing.T) {
 			if chunked {
 				body = io.MultiReader(body)
 			}
-			req, err := http.NewRequest(method, "http://origin.example:"+o.port()+"/", body)
+			req, err := http.NewRequest(method, "http://origin.example:"+o.Port()+"/", body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,8 +124,8 @@ func TestBodiesPassBothWays(t *testing.T) {
 }
 
 func TestExpectContinueIsTheOrigins(t *testing.T) {
-	o := script(t, func(c *net.TCPConn, br *bufio.Reader) {
-		if h := head(br); strings.Contains(h, "/refuse") {
+	o := gatetest.NewOrigin(t, func(_ *gatetest.Origin, c net.Conn, br *bufio.Reader) {
+		if h := gatetest.ReadHead(br); strings.Contains(h, "/refuse") {
 			io.WriteString(c, "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n")
 			return
 		}
@@ -189,14 +138,14 @@ func TestExpectContinueIsTheOrigins(t *testing.T) {
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n%s", body)
 	})
 	address, _, _ := start(t, o, nil)
-	c := dial(t, address)
+	c := gatetest.Dial(t, address)
 	br := bufio.NewReader(c)
 	const fields = " HTTP/1.1\r\nHost: origin.example:PORT\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
-	send(t, c, o, "POST http://origin.example:PORT/"+fields)
-	expect(t, br, "HTTP/1.1 100 Continue\r\n\r\n")
+	gatetest.Send(t, c, o.At("POST http://origin.example:PORT/"+fields))
+	gatetest.Expect(t, br, "HTTP/1.1 100 Continue\r\n\r\n")
 	io.WriteString(c, "hello")
-	expect(t, br, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-	send(t, c, o, "POST http://origin.example:PORT/refuse"+fields)
+	gatetest.Expect(t, br, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+	gatetest.Send(t, c, o.At("POST http://origin.example:PORT/refuse"+fields))
 	if rest, err := io.ReadAll(br); err != nil || !strings.HasPrefix(string(rest), "HTTP/1.1 417 No\r\n") {
 		t.Errorf("%q, %v", rest, err)
 	}
@@ -204,14 +153,14 @@ func TestExpectContinueIsTheOrigins(t *testing.T) {
 
 func TestMalformedLaterChunk(t *testing.T) {
 	got := make(chan string, 1)
-	o := script(t, func(c *net.TCPConn, br *bufio.Reader) {
-		head(br)
+	o := gatetest.NewOrigin(t, func(_ *gatetest.Origin, c net.Conn, br *bufio.Reader) {
+		gatetest.ReadHead(br)
 		all, _ := io.ReadAll(br)
 		got <- string(all)
 	})
 	address, _, _ := start(t, o, nil)
-	c := dial(t, address)
-	send(t, c, o, "POST http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n2\nho\r\n0\r\n\r\n")
+	c := gatetest.Dial(t, address)
+	gatetest.Send(t, c, o.At("POST http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n2\nho\r\n0\r\n\r\n"))
 	answer, err := io.ReadAll(c)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
 		t.Errorf("%q, %v", answer, err)
@@ -223,8 +172,8 @@ func TestMalformedLaterChunk(t *testing.T) {
 
 func TestAnswersThatAreCutOrMalformed(t *testing.T) {
 	var say string
-	o := script(t, func(c *net.TCPConn, br *bufio.Reader) {
-		head(br)
+	o := gatetest.NewOrigin(t, func(_ *gatetest.Origin, c net.Conn, br *bufio.Reader) {
+		gatetest.ReadHead(br)
 		io.WriteString(c, say)
 	})
 	address, _, _ := start(t, o, nil)
@@ -236,8 +185,8 @@ func TestAnswersThatAreCutOrMalformed(t *testing.T) {
 		"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc":     "HTTP/1.1 200 OK\r\n",
 	} {
 		say = answer
-		c := dial(t, address)
-		send(t, c, o, "GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\n\r\n")
+		c := gatetest.Dial(t, address)
+		gatetest.Send(t, c, o.At("GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\n\r\n"))
 		got, _ := io.ReadAll(c)
 		if !strings.HasPrefix(string(got), want) {
 			t.Errorf("%q: %q", answer, got)
@@ -246,8 +195,8 @@ func TestAnswersThatAreCutOrMalformed(t *testing.T) {
 }
 
 func TestWebsocket(t *testing.T) {
-	o := script(t, func(c *net.TCPConn, br *bufio.Reader) {
-		h := head(br)
+	o := gatetest.NewOrigin(t, func(_ *gatetest.Origin, c net.Conn, br *bufio.Reader) {
+		h := gatetest.ReadHead(br)
 		if !strings.Contains(h, "Connection: Upgrade\r\nUpgrade: websocket\r\n") || strings.Contains(h, "X-Hop") {
 			fmt.Fprintf(c, "HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n")
 			return
@@ -256,15 +205,15 @@ func TestWebsocket(t *testing.T) {
 		io.Copy(c, br)
 	})
 	address, _, _ := start(t, o, nil)
-	c := dial(t, address)
+	c := gatetest.Dial(t, address)
 	br := bufio.NewReader(c)
-	send(t, c, o, "GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\nConnection: Upgrade, X-Hop\r\nX-Hop: 1\r\nUpgrade: websocket\r\n\r\nearly")
-	if h := head(br); !strings.HasPrefix(h, "HTTP/1.1 101 ") || !strings.Contains(h, "Upgrade: websocket\r\n") || !strings.Contains(h, "Sec-WebSocket-Accept: x") {
+	gatetest.Send(t, c, o.At("GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\nConnection: Upgrade, X-Hop\r\nX-Hop: 1\r\nUpgrade: websocket\r\n\r\nearly"))
+	if h := gatetest.ReadHead(br); !strings.HasPrefix(h, "HTTP/1.1 101 ") || !strings.Contains(h, "Upgrade: websocket\r\n") || !strings.Contains(h, "Sec-WebSocket-Accept: x") {
 		t.Fatalf("%q", h)
 	}
-	expect(t, br, "helloearly")
+	gatetest.Expect(t, br, "helloearly")
 	io.WriteString(c, "frame")
-	expect(t, br, "frame")
+	gatetest.Expect(t, br, "frame")
 	c.CloseWrite()
 	if rest, err := io.ReadAll(br); err != nil || len(rest) != 0 {
 		t.Errorf("%q, %v", rest, err)
@@ -274,20 +223,20 @@ func TestWebsocket(t *testing.T) {
 // The exchange's idle limit must not cut the tunnel that it turned into.
 func TestBusyWebsocketOutlivesTheIdleLimit(t *testing.T) {
 	t.Parallel()
-	o := script(t, func(c *net.TCPConn, br *bufio.Reader) {
-		head(br)
+	o := gatetest.NewOrigin(t, func(_ *gatetest.Origin, c net.Conn, br *bufio.Reader) {
+		gatetest.ReadHead(br)
 		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
 		io.Copy(c, br)
 	})
 	const limit = time.Second
 	address, _, _ := start(t, o, func(opts *Options) { opts.Idle = limit })
-	c := dial(t, address)
+	c := gatetest.Dial(t, address)
 	br := bufio.NewReader(c)
-	send(t, c, o, "GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	head(br)
+	gatetest.Send(t, c, o.At("GET http://origin.example:PORT/ HTTP/1.1\r\nHost: origin.example:PORT\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
+	gatetest.ReadHead(br)
 	for range 10 {
 		io.WriteString(c, "frame")
-		expect(t, br, "frame")
+		gatetest.Expect(t, br, "frame")
 		time.Sleep(limit / 5)
 	}
 	if _, err := br.ReadByte(); err == nil || gate.Timeout(err) {
@@ -296,18 +245,18 @@ func TestBusyWebsocketOutlivesTheIdleLimit(t *testing.T) {
 }
 
 func TestCapAndClose(t *testing.T) {
-	o := newOrigin(t)
-	var log decisions
-	address, g, _ := start(t, o, func(opts *Options) { opts.Max, opts.Log = 2, log.add })
+	o := gatetest.NewOrigin(t, answer)
+	var log gatetest.Log[Decision]
+	address, g, _ := start(t, o, func(opts *Options) { opts.Max, opts.Log = 2, log.Add })
 	var tunnels []*net.TCPConn
 	for range 2 {
-		c := dial(t, address)
-		send(t, c, o, "CONNECT origin.example:PORT HTTP/1.1\r\n\r\nPING")
-		expect(t, bufio.NewReader(c), "HTTP/1.1 200 Connection established\r\n\r\nPONG")
+		c := gatetest.Dial(t, address)
+		gatetest.Send(t, c, o.At("CONNECT origin.example:PORT HTTP/1.1\r\n\r\nPING"))
+		gatetest.Expect(t, bufio.NewReader(c), "HTTP/1.1 200 Connection established\r\n\r\nPONG")
 		tunnels = append(tunnels, c)
 	}
-	over := dial(t, address)
-	send(t, over, o, "CONNECT origin.example:PORT HTTP/1.1\r\n\r\n")
+	over := gatetest.Dial(t, address)
+	gatetest.Send(t, over, o.At("CONNECT origin.example:PORT HTTP/1.1\r\n\r\n"))
 	over.CloseWrite()
 	answer, err := io.ReadAll(over)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 429 ") || !strings.Contains(string(answer), "Retry-After: 1\r\n") {
@@ -320,7 +269,7 @@ func TestCapAndClose(t *testing.T) {
 		}
 	}
 	classes := map[string]int{}
-	for _, d := range log.all() {
+	for _, d := range log.All() {
 		classes[d.Class]++
 		if d.Class == "loopback" && (d.Host != "origin.example" || d.Up != 4 || d.Down != 4 || d.Method != "connect" || !d.Allowed) {
 			t.Errorf("%+v", d)
@@ -337,7 +286,7 @@ func TestCapAndClose(t *testing.T) {
 
 // What people see of a refused CONNECT through the clients that are here.
 func TestClientsShowTheReason(t *testing.T) {
-	o := newOrigin(t)
+	o := gatetest.NewOrigin(t, answer)
 	address, _, _ := start(t, o, nil)
 	proxy := "http://" + address
 	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: address})}}
@@ -368,12 +317,8 @@ func TestPublicNeighbour(t *testing.T) {
 	listen := gatetest.Neighbour(t)
 	ln := listen("[::]:80")
 	go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host) }))
-	own, err := net.Listen("tcp", gatetest.Near4+":80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer own.Close()
-	o := &origin{ln: ln}
+	gatetest.Serve(gatetest.Listen(t, gatetest.Near4+":80"), gatetest.Count)
+	o := &gatetest.Origin{Listener: ln}
 	address, _, names := start(t, o, func(opts *Options) { opts.Dialer.Except = []netip.AddrPort{} })
 	names.Names["public.example"] = gatetest.Far6 + "," + gatetest.Far4
 	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: address})}}
@@ -400,21 +345,15 @@ func TestPublicNeighbour(t *testing.T) {
 
 // An idle tunnel costs its two sockets: no pipes of a splice, no buffer.
 func TestIdleTunnelsCostTwoDescriptors(t *testing.T) {
-	o := newOrigin(t)
+	o := gatetest.NewOrigin(t, answer)
 	address, g, _ := start(t, o, nil)
-	fds := func() int {
-		list, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(list)
-	}
+	fds := func() int { return gatetest.Descriptors(t) }
 	const tunnels = 100
 	before, routines := fds(), runtime.NumGoroutine()
 	for range tunnels {
-		c := dial(t, address)
-		send(t, c, o, "CONNECT origin.example:PORT HTTP/1.1\r\n\r\nPING")
-		expect(t, bufio.NewReader(c), "HTTP/1.1 200 Connection established\r\n\r\nPONG")
+		c := gatetest.Dial(t, address)
+		gatetest.Send(t, c, o.At("CONNECT origin.example:PORT HTTP/1.1\r\n\r\nPING"))
+		gatetest.Expect(t, bufio.NewReader(c), "HTTP/1.1 200 Connection established\r\n\r\nPONG")
 		defer c.Close()
 	}
 	// The client's and the origin's end are in this process too.

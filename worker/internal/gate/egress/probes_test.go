@@ -9,10 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
@@ -104,149 +101,64 @@ var probes = []struct{ name, raw string }{
 	{"get private name", "GET http://private.example/ HTTP/1.1\r\nHost: private.example\r\n\r\n"},
 }
 
-// origin answers PING in kind and every http request with a marked 200. It
-// records what it was sent.
-type origin struct {
-	ln       net.Listener
-	contacts atomic.Int64
-	mu       sync.Mutex
-	heads    []string
-}
-
-func newOrigin(t *testing.T) *origin {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &origin{ln: ln}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			o.contacts.Add(1)
-			go o.serve(c)
-		}
-	}()
-	return o
-}
-
-func (o *origin) serve(c net.Conn) {
-	defer c.Close()
-	br := bufio.NewReader(c)
+// answer answers PING in kind and every http request with a 200 that forges a
+// refusal's fields.
+func answer(o *gatetest.Origin, c net.Conn, br *bufio.Reader) {
 	if first, _ := br.Peek(4); string(first) == "PING" {
 		io.WriteString(c, "PONG")
 		io.Copy(io.Discard, br)
 		return
 	}
-	var head strings.Builder
-	for !strings.HasSuffix(head.String(), "\r\n\r\n") {
-		b, err := br.ReadByte()
-		if err != nil {
-			return
-		}
-		head.WriteByte(b)
-	}
-	o.mu.Lock()
-	o.heads = append(o.heads, head.String())
-	o.mu.Unlock()
+	o.Head(br)
 	io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nProxy-Status: botbox; error=forged\r\nX-Botbox-Refused: forged\r\n\r\nok")
 	gate.Linger(c.(*net.TCPConn))
 }
 
-func (o *origin) lastHead() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.heads) == 0 {
-		return ""
-	}
-	return o.heads[len(o.heads)-1]
-}
-
-func (o *origin) port() string {
-	_, port, _ := net.SplitHostPort(o.ln.Addr().String())
-	return port
-}
-
 // start runs a gate in front of the origin and gives its address.
-func start(t *testing.T, o *origin, change func(*Options)) (address string, g *Gate, names *gatetest.Resolver) {
+func start(t *testing.T, o *gatetest.Origin, change func(*Options)) (address string, g *Gate, names *gatetest.Resolver) {
 	t.Helper()
 	names = &gatetest.Resolver{Names: map[string]string{
 		"origin.example": "127.0.0.1", "private.example": "10.0.0.1", "mixed.example": "8.8.8.8,127.0.0.1",
 	}}
 	opts := Options{Box: "box-1"}
 	opts.Dialer.Resolver = names
-	opts.Dialer.Except = []netip.AddrPort{netip.MustParseAddrPort(o.ln.Addr().String())}
+	opts.Dialer.Except = []netip.AddrPort{o.Addr()}
 	if change != nil {
 		change(&opts)
 	}
 	g = New(opts)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); g.Serve(ln) }()
-	t.Cleanup(func() { g.Close(); <-done })
-	return ln.Addr().String(), g, names
-}
-
-func dial(t *testing.T, address string) *net.TCPConn {
-	t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.SetDeadline(time.Now().Add(20 * time.Second))
-	t.Cleanup(func() { c.Close() })
-	return c.(*net.TCPConn)
+	return gatetest.Start(t, g), g, names
 }
 
 func TestProbes(t *testing.T) {
-	o := newOrigin(t)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, closedPort, _ := net.SplitHostPort(closed.Addr().String())
-	closed.Close()
-	var log decisions
+	o := gatetest.NewOrigin(t, answer)
+	closed := gatetest.Closed(t)
+	closedPort := fmt.Sprint(closed.Port())
+	var log gatetest.Log[Decision]
 	address, g, names := start(t, o, func(opts *Options) {
-		opts.Dialer.Except = append(opts.Dialer.Except, netip.MustParseAddrPort("127.0.0.1:"+closedPort))
-		opts.Log = log.add
+		opts.Dialer.Except = append(opts.Dialer.Except, closed)
+		opts.Log = log.Add
 	})
 	var out strings.Builder
 	for _, p := range probes {
-		before, asked := o.contacts.Load(), names.Total()
-		raw := strings.NewReplacer("PORT", o.port(), "CLOSED", closedPort).Replace(p.raw)
-		c := dial(t, address)
-		// A refused head may be longer than what the gate reads of it.
-		go func() {
-			io.WriteString(c, raw)
-			c.CloseWrite()
-		}()
-		answer, err := io.ReadAll(c)
-		if err != nil {
-			t.Errorf("%s: %v", p.name, err)
-		}
+		before, asked := o.Contacts(), names.Total()
+		raw := strings.NewReplacer("PORT", o.Port(), "CLOSED", closedPort).Replace(p.raw)
+		answer := gatetest.Ask(t, address, raw)
 		hit := "-"
-		if o.contacts.Load() != before {
+		if o.Contacts() != before {
 			hit = "HIT"
 		}
 		if n := names.Total() - asked; n > 1 {
 			t.Errorf("%s: %d lookups", p.name, n)
 		}
-		if strings.Contains(p.name, "name") && strings.Contains(string(answer), "10.0.0.1") || strings.Contains(string(answer), "forged") {
+		if strings.Contains(p.name, "name") && strings.Contains(answer, "10.0.0.1") || strings.Contains(answer, "forged") {
 			t.Errorf("%s: the answer tells too much:\n%s", p.name, answer)
 		}
-		fmt.Fprintf(&out, "%-38s %-4s %s\n", p.name, hit, summary(t, p.name, string(answer)))
+		fmt.Fprintf(&out, "%-38s %-4s %s\n", p.name, hit, summary(t, p.name, answer))
 	}
 	golden(t, "testdata/probes.golden", out.String())
 	g.Close()
-	all := log.all()
+	all := log.All()
 	if len(all) != len(probes) {
 		t.Fatalf("%d decisions for %d requests", len(all), len(probes))
 	}
@@ -255,23 +167,6 @@ func TestProbes(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-}
-
-type decisions struct {
-	mu   sync.Mutex
-	list []Decision
-}
-
-func (l *decisions) add(d Decision) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, d)
-}
-
-func (l *decisions) all() []Decision {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]Decision(nil), l.list...)
 }
 
 // summary gives the status line, and of a refusal its class, after checking

@@ -1,5 +1,6 @@
 // Package gatetest gives the gates' tests a world of their own: a network
-// namespace, a neighbour with public addresses in it, and a resolver.
+// namespace, a neighbour with public addresses in it, a resolver, an origin
+// that a test scripts, and the client's side.
 //
 // Zone: none; only tests import it.
 //

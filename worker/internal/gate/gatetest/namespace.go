@@ -40,7 +40,7 @@ func Inside(t *testing.T) bool {
 	if out, err := exec.Command("unshare", append(args, "ip", "link")...).CombinedOutput(); err != nil {
 		skip(t, "no network namespace to be had: "+string(out))
 	}
-	args = append(args, os.Args[0], "-test.v", "-test.run", "^"+t.Name()+"$")
+	args = append(args, os.Args[0], "-test.v", "-test.timeout=5m", "-test.run", "^"+t.Name()+"$")
 	cmd := exec.Command("unshare", args...)
 	cmd.Env = append(os.Environ(), outside+"="+here)
 	out, err := cmd.CombinedOutput()
@@ -64,6 +64,17 @@ func Run(t *testing.T, name string, args ...string) {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
+}
+
+// Up sets a link up and waits until the kernel has seen its carrier: before
+// that an IPv6 address of the link has no route yet.
+func Up(t *testing.T, dev string) {
+	t.Helper()
+	Run(t, "ip", "link", "set", dev, "up")
+	WaitFor(t, func() bool {
+		out, err := exec.Command("ip", "-o", "link", "show", dev).Output()
+		return err == nil && strings.Contains(string(out), " state UP ")
+	})
 }
 
 // The neighbour's addresses, and ours on the wire between. All are public by
@@ -121,7 +132,24 @@ func Join(t *testing.T) *Peer {
 		Run(t, "ip", "link", "set", "lo", "up")
 		configure("far", Far4, Far6)
 	})
+	Up(t, "near")
 	return p
+}
+
+// World makes a neighbour that has every address there is: whatever this
+// namespace sends anywhere arrives at its listener on port 80, so that a dial
+// which should not be is seen and answered.
+func World(t *testing.T) net.Listener {
+	t.Helper()
+	p := Join(t)
+	p.there(func() {
+		// In the table main, where the way back to us is narrower.
+		Run(t, "ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", "main")
+		Run(t, "ip", "-6", "route", "add", "local", "::/0", "dev", "lo", "table", "main")
+	})
+	Run(t, "ip", "route", "add", "default", "via", Far4)
+	Run(t, "ip", "-6", "route", "add", "default", "via", Far6)
+	return p.Listen("[::]:80")
 }
 
 // Also gives both ends one more address of a network, with its length.

@@ -11,113 +11,35 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
 
-// server is the upstream: f has one connection, its head read already.
-type server struct {
-	ln      net.Listener
-	accepts atomic.Int64
-	mu      sync.Mutex
-	last    string
-}
-
-func newServer(t *testing.T, network, address string, f func(c net.Conn, br *bufio.Reader)) *server {
-	t.Helper()
-	ln, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
+// answering is an upstream that reads the head first.
+func answering(f func(c net.Conn, br *bufio.Reader)) gatetest.Script {
+	return func(o *gatetest.Origin, c net.Conn, br *bufio.Reader) {
+		o.Head(br)
+		f(c, br)
 	}
-	s := &server{ln: ln}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			s.accepts.Add(1)
-			go func() {
-				defer c.Close()
-				br := bufio.NewReader(c)
-				h := readHead(br)
-				s.mu.Lock()
-				s.last = h
-				s.mu.Unlock()
-				f(c, br)
-			}()
-		}
-	}()
-	return s
 }
 
-func ok(c net.Conn, _ *bufio.Reader) {
+var ok = answering(func(c net.Conn, _ *bufio.Reader) {
 	io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-}
+})
 
-func (s *server) head() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
-func readHead(br *bufio.Reader) string {
-	var b strings.Builder
-	for !strings.HasSuffix(b.String(), "\r\n\r\n") {
-		line, err := br.ReadString('\n')
-		b.WriteString(line)
-		if err != nil {
-			break
-		}
-	}
-	return b.String()
-}
-
-func start(t *testing.T, o Options) (address string, g *Gate) {
+// start runs a gate in front of the server s, where the options name no other.
+func start(t *testing.T, s *gatetest.Origin, o Options) (address string, g *Gate) {
 	t.Helper()
+	if o.Upstream == "" {
+		o.Upstream = "tcp:" + s.Listener.Addr().String()
+	}
 	g, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); g.Serve(ln) }()
-	t.Cleanup(func() { g.Close(); <-done })
-	return ln.Addr().String(), g
-}
-
-func dial(t *testing.T, address string) *net.TCPConn {
-	t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.SetDeadline(time.Now().Add(20 * time.Second))
-	t.Cleanup(func() { c.Close() })
-	return c.(*net.TCPConn)
-}
-
-// ask sends one request and gives the whole answer.
-func ask(t *testing.T, address, raw string) string {
-	t.Helper()
-	c := dial(t, address)
-	if _, err := io.WriteString(c, raw); err != nil {
-		t.Fatal(err)
-	}
-	c.CloseWrite()
-	answer, err := io.ReadAll(c)
-	if err != nil {
-		t.Fatalf("%q: %v", raw, err)
-	}
-	return string(answer)
+	return gatetest.Start(t, g), g
 }
 
 // smuggled is every way out of /api/internal/ that we know of.
@@ -145,22 +67,17 @@ var plain = []string{
 }
 
 func TestCorpus(t *testing.T) {
-	s := newServer(t, "tcp", "127.0.0.1:0", ok)
-	var mu sync.Mutex
-	var log []Decision
-	address, g := start(t, Options{Box: "box-1", Upstream: "tcp:" + s.ln.Addr().String(), Log: func(d Decision) {
-		mu.Lock()
-		defer mu.Unlock()
-		log = append(log, d)
-	}})
+	s := gatetest.NewOrigin(t, ok)
+	var log gatetest.Log[Decision]
+	address, g := start(t, s, Options{Box: "box-1", Log: log.Add})
 	for _, target := range smuggled {
-		answer := ask(t, address, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		answer := gatetest.Ask(t, address, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
 		if !strings.HasPrefix(answer, "HTTP/1.1 403 botbox: ") || !strings.Contains(answer, "\r\nX-Botbox-Refused: path\r\n") {
 			t.Errorf("%.80q: %q", target, answer)
 		}
 	}
 	for _, method := range []string{"CONNECT", "TRACE", "PROPFIND", "DEBUG", "TRACK"} {
-		answer := ask(t, address, method+" /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n")
+		answer := gatetest.Ask(t, address, method+" /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n")
 		if !strings.HasPrefix(answer, "HTTP/1.1 403 ") {
 			t.Errorf("%s: %q", method, answer)
 		}
@@ -170,57 +87,57 @@ func TestCorpus(t *testing.T) {
 		"GET /api/internal/ HTTP/1.1\nHost: x\n\n", "get /api/internal/ HTTP/1.1\r\nHost: x\r\n\r\n",
 		"POST /api/internal/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 	} {
-		if answer := ask(t, address, raw); !strings.HasPrefix(answer, "HTTP/1.1 400 ") {
+		if answer := gatetest.Ask(t, address, raw); !strings.HasPrefix(answer, "HTTP/1.1 400 ") {
 			t.Errorf("%q: %q", raw, answer)
 		}
 	}
-	if n := s.accepts.Load(); n != 0 {
+	if n := s.Contacts(); n != 0 {
 		t.Fatalf("the server was contacted %d times", n)
 	}
 	for _, target := range plain {
-		if answer := ask(t, address, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 200 OK\r\n") {
+		if answer := gatetest.Ask(t, address, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 200 OK\r\n") {
 			t.Errorf("%q: %q", target, answer)
 		}
-		if line, _, _ := strings.Cut(s.head(), "\r\n"); line != "GET "+target+" HTTP/1.1" {
+		if line, _, _ := strings.Cut(s.LastHead(), "\r\n"); line != "GET "+target+" HTTP/1.1" {
 			t.Errorf("%q arrives as %q", target, line)
 		}
 	}
-	if n := s.accepts.Load(); n != int64(len(plain)) {
+	if n := s.Contacts(); n != int64(len(plain)) {
 		t.Errorf("%d connections for %d requests", n, len(plain))
 	}
 	g.Close()
-	for _, d := range log {
+	for _, d := range log.All() {
 		if d.Box != "box-1" || d.Method != "harness" || d.Host != "" || d.Class == "" || d.Allowed != (d.Status == 200) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if len(log) != len(smuggled)+5+6+len(plain) {
-		t.Errorf("%d decisions", len(log))
+	if len(log.All()) != len(smuggled)+5+6+len(plain) {
+		t.Errorf("%d decisions", len(log.All()))
 	}
 }
 
 func TestWhatTheServerSees(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	s := newServer(t, "unix", socket, ok)
-	address, _ := start(t, Options{Upstream: "unix:" + socket, Host: "127.0.0.1:8799"})
-	ask(t, address, "POST /api/internal/mcp?a=%2e HTTP/1.1\r\nHost: evil\r\nAuthorization: Bearer t\r\nMcp-Session-Id: 7\r\nX-Keep: 1\r\n"+
+	s := gatetest.Serve(gatetest.Listen(t, socket), ok)
+	address, _ := start(t, s, Options{Upstream: "unix:" + socket, Host: "127.0.0.1:8799"})
+	gatetest.Ask(t, address, "POST /api/internal/mcp?a=%2e HTTP/1.1\r\nHost: evil\r\nAuthorization: Bearer t\r\nMcp-Session-Id: 7\r\nX-Keep: 1\r\n"+
 		"Cookie: a=b\r\nX-Forwarded-For: 1.1.1.1\r\nX_Forwarded_Host: x\r\nX-Forwarded: x\r\nForwarded: for=1.1.1.1\r\nX-Real-IP: 1.1.1.1\r\nVia: x\r\n"+
 		"Proxy-Authorization: Basic x\r\nX-HTTP-Method-Override: DELETE\r\nX-Original-URL: /api/config\r\nX-Secret: s\r\n"+
 		"Connection: X-Secret, Upgrade\r\nUpgrade: websocket\r\nKeep-Alive: 5\r\nTE: trailers\r\nContent-Length: 2\r\n\r\nhi")
 	want := "POST /api/internal/mcp?a=%2e HTTP/1.1\r\nHost: 127.0.0.1:8799\r\nAuthorization: Bearer t\r\nMcp-Session-Id: 7\r\nX-Keep: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
-	if got := s.head(); got != want {
+	if got := s.LastHead(); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 
 // A cookie passes in neither direction, whatever else the server answers.
 func TestNoCookieComesBack(t *testing.T) {
-	s := newServer(t, "tcp", "127.0.0.1:0", func(c net.Conn, _ *bufio.Reader) {
+	s := gatetest.NewOrigin(t, answering(func(c net.Conn, _ *bufio.Reader) {
 		io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nSet-Cookie: early=canary\r\nX-Early: 1\r\n\r\n"+
 			"HTTP/1.1 200 OK\r\nSet-Cookie: a=canary\r\nset-cookie: b=canary\r\nSet_Cookie: c=canary\r\nSet-Cookie2: d=canary\r\nMcp-Session-Id: 7\r\nContent-Length: 2\r\n\r\nok")
-	})
-	address, _ := start(t, Options{Upstream: "tcp:" + s.ln.Addr().String()})
-	answer := ask(t, address, "GET /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	}))
+	address, _ := start(t, s, Options{})
+	answer := gatetest.Ask(t, address, "GET /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n")
 	if strings.Contains(answer, "canary") || !strings.Contains(answer, "X-Early: 1\r\n") || !strings.Contains(answer, "Mcp-Session-Id: 7\r\n") || !strings.HasSuffix(answer, "\r\n\r\nok") {
 		t.Errorf("%q", answer)
 	}
@@ -229,27 +146,24 @@ func TestNoCookieComesBack(t *testing.T) {
 // The gate's word is the last one about each request of a connection, and of
 // two requests in one packet.
 func TestPipelinedRequestsAreJudgedOneByOne(t *testing.T) {
-	s := newServer(t, "tcp", "127.0.0.1:0", ok)
-	address, _ := start(t, Options{Upstream: "tcp:" + s.ln.Addr().String()})
+	s := gatetest.NewOrigin(t, ok)
+	address, _ := start(t, s, Options{})
 	good, bad := "GET /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n", "GET /api/config HTTP/1.1\r\nHost: x\r\n\r\n"
-	answer := ask(t, address, good+bad+good)
-	if strings.Count(answer, "HTTP/1.1 200 OK\r\n") != 1 || strings.Count(answer, "HTTP/1.1 403 ") != 1 || s.accepts.Load() != 1 {
-		t.Errorf("%d contacts: %q", s.accepts.Load(), answer)
+	answer := gatetest.Ask(t, address, good+bad+good)
+	if strings.Count(answer, "HTTP/1.1 200 OK\r\n") != 1 || strings.Count(answer, "HTTP/1.1 403 ") != 1 || s.Contacts() != 1 {
+		t.Errorf("%d contacts: %q", s.Contacts(), answer)
 	}
 	// A body that holds a request is a body.
-	s.mu.Lock()
-	s.last = ""
-	s.mu.Unlock()
-	ask(t, address, fmt.Sprintf("POST /api/internal/y HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(bad), bad))
-	if !strings.HasPrefix(s.head(), "POST /api/internal/y ") || s.accepts.Load() != 2 {
-		t.Errorf("%q, %d contacts", s.head(), s.accepts.Load())
+	gatetest.Ask(t, address, fmt.Sprintf("POST /api/internal/y HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(bad), bad))
+	if !strings.HasPrefix(s.LastHead(), "POST /api/internal/y ") || s.Contacts() != 2 {
+		t.Errorf("%q, %d contacts", s.LastHead(), s.Contacts())
 	}
 	for _, two := range []string{"Host: x\r\nHost: y", "Content-Length: 1\r\nContent-Length: 2", "Content-Length: 0\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "Transfer-Encoding: gzip, chunked"} {
 		head := "POST /api/internal/z HTTP/1.1\r\n" + two + "\r\n"
 		if !strings.Contains(two, "Host") {
 			head += "Host: x\r\n"
 		}
-		if answer := ask(t, address, head+"\r\n0\r\n\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 400 ") && !strings.HasPrefix(answer, "HTTP/1.1 501 ") || s.accepts.Load() != 2 {
+		if answer := gatetest.Ask(t, address, head+"\r\n0\r\n\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 400 ") && !strings.HasPrefix(answer, "HTTP/1.1 501 ") || s.Contacts() != 2 {
 			t.Errorf("%q: %q", two, answer)
 		}
 	}
@@ -257,15 +171,15 @@ func TestPipelinedRequestsAreJudgedOneByOne(t *testing.T) {
 
 func TestEventsAreNotHeldBack(t *testing.T) {
 	next := make(chan struct{})
-	s := newServer(t, "tcp", "127.0.0.1:0", func(c net.Conn, _ *bufio.Reader) {
+	s := gatetest.NewOrigin(t, answering(func(c net.Conn, _ *bufio.Reader) {
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
 		for range 3 {
 			io.WriteString(c, "9\r\ndata: x\n\n\r\n")
 			<-next
 		}
 		io.WriteString(c, "0\r\n\r\n")
-	})
-	address, _ := start(t, Options{Upstream: "tcp:" + s.ln.Addr().String()})
+	}))
+	address, _ := start(t, s, Options{})
 	resp, err := http.Get("http://" + address + "/api/internal/events")
 	if err != nil {
 		t.Fatal(err)
@@ -284,12 +198,12 @@ func TestEventsAreNotHeldBack(t *testing.T) {
 }
 
 func TestBodyLimitAndKeepAlive(t *testing.T) {
-	s := newServer(t, "tcp", "127.0.0.1:0", func(c net.Conn, br *bufio.Reader) {
+	s := gatetest.NewOrigin(t, answering(func(c net.Conn, br *bufio.Reader) {
 		// Chunked bodies only; the answer says how much came.
 		n, err := io.Copy(io.Discard, newChunked(br))
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nX-Err: %v\r\nX-Body: %d\r\nContent-Length: 0\r\n\r\n", err, n)
-	})
-	address, _ := start(t, Options{Upstream: "tcp:" + s.ln.Addr().String(), MaxBody: 1000})
+	}))
+	address, _ := start(t, s, Options{MaxBody: 1000})
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
 	post := func(n int, chunked bool) *http.Response {
@@ -310,9 +224,9 @@ func TestBodyLimitAndKeepAlive(t *testing.T) {
 			t.Errorf("at the limit: %v %v", resp.Status, resp.Header)
 		}
 	}
-	before := s.accepts.Load()
-	if resp := post(1001, false); resp.StatusCode != 413 || s.accepts.Load() != before {
-		t.Errorf("a length above the limit: %v, %d contacts", resp.Status, s.accepts.Load()-before)
+	before := s.Contacts()
+	if resp := post(1001, false); resp.StatusCode != 413 || s.Contacts() != before {
+		t.Errorf("a length above the limit: %v, %d contacts", resp.Status, s.Contacts()-before)
 	}
 	if resp := post(5000, true); resp.StatusCode != 413 {
 		t.Errorf("chunks above the limit: %v %v", resp.Status, resp.Header)
@@ -328,14 +242,9 @@ func newChunked(br *bufio.Reader) io.Reader {
 }
 
 func TestServerIsAway(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	upstream := "tcp:" + ln.Addr().String()
-	ln.Close()
-	address, _ := start(t, Options{Upstream: upstream})
-	answer := ask(t, address, "GET /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	upstream := "tcp:" + gatetest.Closed(t).String()
+	address, _ := start(t, nil, Options{Upstream: upstream})
+	answer := gatetest.Ask(t, address, "GET /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n")
 	if !strings.HasPrefix(answer, "HTTP/1.1 502 botbox: the server does not answer\r\n") || strings.Contains(answer, upstream[4:]) {
 		t.Errorf("%q", answer)
 	}
@@ -343,12 +252,12 @@ func TestServerIsAway(t *testing.T) {
 
 func TestCloseEndsExchanges(t *testing.T) {
 	reached := make(chan struct{})
-	s := newServer(t, "tcp", "127.0.0.1:0", func(c net.Conn, br *bufio.Reader) {
+	s := gatetest.NewOrigin(t, answering(func(c net.Conn, br *bufio.Reader) {
 		close(reached)
 		io.Copy(io.Discard, br)
-	})
-	address, g := start(t, Options{Upstream: "tcp:" + s.ln.Addr().String()})
-	c := dial(t, address)
+	}))
+	address, g := start(t, s, Options{})
+	c := gatetest.Dial(t, address)
 	io.WriteString(c, "GET /api/internal/x HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-reached
 	g.Close() // would wait for ever if the silent server held it

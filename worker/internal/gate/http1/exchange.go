@@ -65,7 +65,7 @@ func (x *Exchange) run(ctx context.Context) Result {
 	defer upstream.Close()
 	defer context.AfterFunc(ctx, func() { upstream.Close() })()
 	x.watch = gate.NewIdle(x.Idle, func() {
-		x.Client.Stream.Close()
+		gate.Reset(x.Client.Stream)
 		upstream.Close()
 	})
 	defer x.watch.Stop()
@@ -174,7 +174,7 @@ func (x *Exchange) final(br *bufio.Reader, resp *response, up *upload) Result {
 	result.Keep = keep && err == nil
 	if err != nil {
 		// The client must see that the body is cut: no polite end.
-		x.Client.Stream.Close()
+		gate.Reset(x.Client.Stream)
 	}
 	return result
 }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/openmausbot/botbox/shared/addrpolicy"
+)
+
+// columns are the figures of a row, in their order.
+var columns = []struct{ head, figure, form string }{
+	{"CONNECT µs", "connect", "%.0f"}, {"p99", "connect p99", "%.0f"}, {"c16 /s", "connects/s", "%.0f"}, {"CPU µs", "cpu", "%.0f"},
+	{"down MB/s", "down", "%.0f"}, {"up", "up", "%.0f"}, {"CPU ms/GB", "down cpu", "%.0f"},
+	{"down +512", "down +512", "%.0f"}, {"up +512", "up +512", "%.0f"}, {"CPU ms/GB", "down cpu +512", "%.0f"},
+	{"KiB/idle", "KiB a tunnel", "%.1f"}, {"fds/idle", "fds a tunnel", "%.2f"}, {"refusal µs", "refusal", "%.0f"},
+}
+
+func print(all []*contender) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "\nmedians of %d rounds in turn", rounds)
+	for _, col := range columns {
+		fmt.Fprintf(w, "\t%s", col.head)
+	}
+	fmt.Fprintln(w)
+	for _, c := range all {
+		fmt.Fprint(w, c.name)
+		for _, col := range columns {
+			if list := c.figures[col.figure]; list != nil {
+				fmt.Fprintf(w, "\t"+col.form, median(list))
+			} else {
+				fmt.Fprint(w, "\t-")
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	promises(all)
+}
+
+// ratio is the median over the rounds of a figure of one contender over one of
+// another, or of the same, in the same round.
+func ratio(a *contender, figureA string, b *contender, figureB string) float64 {
+	var list []float64
+	for i, v := range a.figures[figureA] {
+		list = append(list, v/b.figures[figureB][i])
+	}
+	return median(list)
+}
+
+// promises prints DESIGN §12's rows of the gate and issue 4's.
+func promises(all []*contender) {
+	bare, ours, smokescreen, peers := all[0], all[1], all[2], all[2:]
+	say := func(what string, got float64, most float64) {
+		verdict := "holds"
+		if got > most {
+			verdict = "DOES NOT HOLD"
+		}
+		fmt.Printf("%-13s  %.2f (at most %.2f)  %s\n", verdict, got, most, what)
+	}
+	least := func(what string, got float64, least float64) {
+		verdict := "holds"
+		if got < least {
+			verdict = "DOES NOT HOLD"
+		}
+		fmt.Printf("%-13s  %.2f (at least %.2f)  %s\n", verdict, got, least, what)
+	}
+	fmt.Println()
+	say("CONNECT, median over the bare relay's", ratio(ours, "connect", bare, "connect"), 1.05)
+	say("CPU per CONNECT over smokescreen's", ratio(ours, "cpu", smokescreen, "cpu"), 0.6)
+	say("fds of an idle tunnel", median(ours.figures["fds a tunnel"]), 2.05)
+	say("KiB of an idle tunnel", median(ours.figures["KiB a tunnel"]), 16)
+	for _, way := range []string{"down", "up"} {
+		least("bulk "+way+" with 512 idle tunnels over without", ratio(ours, way+" +512", ours, way), 0.9)
+	}
+	say("refusal, µs at the median", median(ours.figures["refusal"]), 300)
+	say("connections begun for refusals", median(ours.figures["opens"]), 0)
+	policy(say)
+	for _, p := range peers {
+		say("CPU per CONNECT over "+p.name+"'s", ratio(ours, "cpu", p, "cpu"), 1)
+		say("KiB of an idle tunnel over "+p.name+"'s", ratio(ours, "KiB a tunnel", p, "KiB a tunnel"), 1)
+		for _, way := range []string{"down", "up", "down +512", "up +512"} {
+			least("bulk "+way+" over "+p.name+"'s", ratio(ours, way, p, way), 1)
+		}
+	}
+}
+
+// policy measures the address policy at its dearest: the last row of a table,
+// and what no row covers.
+func policy(say func(string, float64, float64)) {
+	for _, text := range []string{"8.8.8.8", "240.0.0.1", "2606:4700::1111", "ff0e::1"} {
+		a := netip.MustParseAddr(text)
+		r := testing.Benchmark(func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				addrpolicy.Classify(a) // Loop keeps it from being left out
+			}
+		})
+		say("policy of "+text+", ns", float64(r.T.Nanoseconds())/float64(r.N), 60)
+		say("policy of "+text+", allocations", float64(r.AllocsPerOp()), 0)
+	}
+}

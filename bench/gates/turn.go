@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	warm      = 1000      // connects before anything is measured
+	idle      = 512       // tunnels that are open and silent
+	alone     = 400       // connects one after another
+	clients   = 16        // at once
+	each      = 50        // connects of each of them
+	bulk      = 128 << 20 // bytes of one transfer
+	refusals  = 200
+	forbidden = "10.0.0.1:443"
+)
+
+// turn measures one contender once, in a fresh process.
+func (p *place) turn(c *contender) error {
+	cmd, err := p.start(c)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	if _, err := connects(warm); err != nil {
+		return err
+	}
+	if err := c.tunnels(cmd); err != nil {
+		return err
+	}
+	if err := c.transfers(cmd, ""); err != nil {
+		return err
+	}
+	before := cpu(cmd)
+	took, err := connects(alone)
+	if err != nil {
+		return err
+	}
+	c.note("connect", median(took))
+	c.note("connect p99", took[len(took)*99/100])
+	begin := time.Now()
+	if err := together(); err != nil {
+		return err
+	}
+	c.note("connects/s", clients*each/time.Since(begin).Seconds())
+	c.note("cpu", float64((cpu(cmd)-before).Microseconds())/(alone+clients*each))
+	if c.policy {
+		return c.refusing()
+	}
+	return nil
+}
+
+// tunnels opens the idle ones, weighs them, and moves bulk beside them.
+func (c *contender) tunnels(cmd *exec.Cmd) error {
+	memory, files := weight(cmd)
+	var open []net.Conn
+	defer func() {
+		for _, t := range open {
+			t.(*net.TCPConn).SetLinger(0)
+			t.Close()
+		}
+		time.Sleep(100 * time.Millisecond)
+	}()
+	for range idle {
+		t, err := tunnel()
+		if err != nil {
+			return fmt.Errorf("idle tunnel %d: %w", len(open), err)
+		}
+		open = append(open, t)
+	}
+	time.Sleep(200 * time.Millisecond)
+	memoryThen, filesThen := weight(cmd)
+	c.note("KiB a tunnel", (memoryThen-memory)/idle)
+	c.note("fds a tunnel", float64(filesThen-files)/idle)
+	return c.transfers(cmd, " +512")
+}
+
+// transfers measures one tunnel's throughput down and up.
+func (c *contender) transfers(cmd *exec.Cmd, beside string) error {
+	for _, way := range []string{"down", "up"} {
+		t, err := tunnel()
+		if err != nil {
+			return err
+		}
+		before, begin := cpu(cmd), time.Now()
+		if err := transfer(t, way[0]); err != nil {
+			return fmt.Errorf("bulk %s: %w", way, err)
+		}
+		c.note(way+beside, bulk/1e6/time.Since(begin).Seconds())
+		c.note(way+" cpu"+beside, float64((cpu(cmd)-before).Milliseconds())/(bulk/1e9))
+		t.Close()
+	}
+	return nil
+}
+
+// tunnel opens one through the proxy. Its first byte is not sent yet.
+func tunnel() (net.Conn, error) {
+	c, err := net.Dial("tcp", proxy)
+	if err != nil {
+		return nil, err
+	}
+	c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(c, "CONNECT "+origin+" HTTP/1.1\r\nHost: "+origin+"\r\n\r\n"); err != nil {
+		return c, err
+	}
+	head := make([]byte, 0, 512)
+	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
+		n, err := c.Read(head[len(head):cap(head)]) // the origin says nothing before it is asked
+		head = head[:len(head)+n]
+		if err != nil || len(head) == cap(head) {
+			return c, fmt.Errorf("%q: %w", head, err)
+		}
+	}
+	if !bytes.Contains(head[:12], []byte(" 200")) {
+		return c, fmt.Errorf("%q", head)
+	}
+	return c, nil
+}
+
+func transfer(t net.Conn, way byte) error {
+	if _, err := t.Write(binary.BigEndian.AppendUint64([]byte{way}, bulk)); err != nil {
+		return err
+	}
+	if way == 'd' {
+		return drain(t, bulk)
+	}
+	for n := 0; n < bulk; n += len(block) {
+		if _, err := t.Write(block); err != nil {
+			return err
+		}
+	}
+	return drain(t, 1)
+}
+
+// once is a whole connect: dial, CONNECT, one byte there and back, reset.
+func once() error {
+	t, err := tunnel()
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	t.(*net.TCPConn).SetLinger(0)
+	if _, err := t.Write([]byte("ex")); err != nil {
+		return err
+	}
+	return drain(t, 1)
+}
+
+// connects gives how many µs each took, in ascending order.
+func connects(n int) (took []float64, err error) {
+	for range n {
+		begin := time.Now()
+		if err := once(); err != nil {
+			return nil, err
+		}
+		took = append(took, float64(time.Since(begin).Nanoseconds())/1000)
+	}
+	slices.Sort(took)
+	return took, nil
+}
+
+func together() error {
+	var wg sync.WaitGroup
+	failed := make(chan error, clients)
+	for range clients {
+		wg.Go(func() {
+			if _, err := connects(each); err != nil {
+				failed <- err
+			}
+		})
+	}
+	wg.Wait()
+	close(failed)
+	return <-failed
+}
+
+// refusing measures a "no" from the dial to its first line, and counts the
+// connections that the proxy began for it.
+func (c *contender) refusing() error {
+	opens := activeOpens()
+	var took []float64
+	for range refusals {
+		begin := time.Now()
+		t, err := net.Dial("tcp", proxy)
+		if err != nil {
+			return err
+		}
+		io.WriteString(t, "CONNECT "+forbidden+" HTTP/1.1\r\nHost: "+forbidden+"\r\n\r\n")
+		line := make([]byte, 12)
+		if _, err := io.ReadFull(t, line); err != nil || line[9] != '4' {
+			return fmt.Errorf("%q: %w", line, err)
+		}
+		took = append(took, float64(time.Since(begin).Nanoseconds())/1000)
+		t.Close()
+	}
+	slices.Sort(took)
+	c.note("refusal", median(took))
+	c.note("opens", float64(activeOpens()-opens-refusals))
+	return nil
+}
+
+func median(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	if len(list) == 0 {
+		return 0
+	}
+	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
+}

@@ -1,0 +1,154 @@
+package gatetest_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/openmausbot/botbox/testbed/rig"
+)
+
+// edit replaces text that stands once in a file of package gate or below.
+type edit struct{ file, old, new string }
+
+// mutation takes one rule out of the gates. The compiler reads the edited
+// files in place of the real ones, so no program of ours has a switch for it.
+type mutation struct {
+	name  string
+	edits []edit
+	fails []string // package.Test, exactly
+}
+
+var mutations = []mutation{
+	{name: "none"},
+	{
+		name:  "policy-off",
+		edits: []edit{{"judge.go", "!v.Allowed {", "!v.Allowed && false {"}},
+		fails: []string{
+			"egress.TestClientsShowTheReason", "egress.TestProbes",
+			"gate.TestEveryTableRowIsRefusedAsLiteralAndAsAnswer", "gate.TestExceptionLiftsTheAddressPolicyOnly",
+			"gate.TestLearningLiftsListsOnly", "gate.TestLists", "gate.TestNoResolverOracle", "gate.TestPrefixMatrix", "gate.TestRebinding",
+			"socks.TestCurl", "socks.TestTheAddressPolicy",
+		},
+	},
+	{
+		name: "own-addr-off",
+		edits: []edit{
+			{"judge.go", "case kind != unicast:", "case kind != unicast && false:"},
+			{"dialer.go", "addrOf(t.RemoteAddr()) == addrOf(t.LocalAddr())", "false"},
+		},
+		fails: []string{"egress.TestPublicNeighbour", "gate.TestOpinionOfOwnAddresses", "gate.TestOwnAddresses", "gate.TestPublicNeighbour", "gate.TestRebinding", "socks.TestPublicNeighbour"},
+	},
+	{
+		name: "dial-by-name",
+		edits: []edit{
+			{"dialer.go", "c, err := d.race(ctx, targets)", `if again, r := d.lookup(ctx, h.Name); h.Name != "" && r == nil {
+		targets = []netip.AddrPort{netip.AddrPortFrom(again[0].Unmap(), h.Port)}
+	}
+	c, err := d.race(ctx, targets)`},
+			{"dialer.go", "if r := d.judge(actual); r != nil {", "if r := d.judge(actual); r != nil && false {"},
+		},
+		fails: []string{"egress.TestProbes", "gate.TestPrefixMatrix", "gate.TestPublicNeighbour", "gate.TestRebinding", "socks.TestATunnel"},
+	},
+	{
+		name:  "prefix-raw",
+		edits: []edit{{"harness/target.go", "!plainPath(path)", "false"}},
+		fails: []string{"harness.TestCorpus", "harness.TestNodeReadsWhatWasJudged", "harness.TestNodeServer"},
+	},
+}
+
+// timed are tests of time and load, which say nothing of a rule.
+const timed = "Soak|Idle|Busy|Slow|Lookup|Descriptors"
+
+// Each mutation fails the tests that are there for it, and no other. They run
+// in a network namespace with a loopback and nothing else, for a gate without
+// its policy would dial anything.
+func TestMutations(t *testing.T) {
+	gates := filepath.Join(rig.Root(), "worker/internal/gate")
+	for _, m := range mutations {
+		t.Run(m.name, func(t *testing.T) {
+			got := run(t, gates, overlay(t, gates, m.edits))
+			slices.Sort(m.fails)
+			if !slices.Equal(got, m.fails) {
+				t.Errorf("these tests fail:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(m.fails, "\n"))
+			}
+		})
+	}
+}
+
+// overlay writes the edited files and the map that the compiler takes.
+func overlay(t *testing.T, gates string, edits []edit) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	replace := map[string]string{}
+	for _, e := range edits {
+		path := filepath.Join(gates, e.file)
+		from := path
+		if earlier, ok := replace[path]; ok {
+			from = earlier
+		}
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), e.old); n != 1 {
+			t.Fatalf("%s holds %q %d times, want once", e.file, e.old, n)
+		}
+		replace[path] = filepath.Join(dir, strings.ReplaceAll(e.file, "/", "_"))
+		if err := os.WriteFile(replace[path], []byte(strings.Replace(string(text), e.old, e.new, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// run gives the tests of the gates that fail, as package.Test.
+func run(t *testing.T, gates, overlay string) (failed []string) {
+	t.Helper()
+	args := []string{"-rn"}
+	if os.Geteuid() == 0 {
+		args = []string{"-n"}
+	}
+	args = append(args, "sh", "-c", `ip link set lo up && exec go test -count=1 -timeout 60s -json -run ^Test -skip "$2" -overlay "$1" . ./egress ./socks ./harness ./http1`, "sh", overlay, timed)
+	cmd := exec.Command("unshare", args...)
+	cmd.Dir = gates
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "BOTBOX_MUST_RUN=1")
+	out, err := cmd.Output() // it fails where a test does
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	passed := 0
+	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
+		var e struct{ Action, Package, Test, Output string }
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		switch {
+		case e.Action == "build-output":
+			t.Error(e.Output)
+		case e.Test == "" || strings.Contains(e.Test, "/"):
+		case e.Action == "fail":
+			failed = append(failed, filepath.Base(e.Package)+"."+e.Test)
+		case e.Action == "pass":
+			passed++
+		}
+	}
+	if passed < 30 {
+		t.Fatalf("only %d tests pass: %s", passed, out)
+	}
+	slices.Sort(failed)
+	return failed
+}
