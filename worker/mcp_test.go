@@ -349,12 +349,16 @@ func TestClaudeCodeLivesWithRefusals(t *testing.T) {
 	}
 	// Nothing else was contacted: not the broker's root, and no host.
 	lines := rig.Run(t, p.botbox(nil, "audit", "--json"))
-	refused := 0
+	refused, boxes := 0, p.boxesOf("talk")
 	for line := range strings.Lines(lines.Stdout) {
-		if strings.Contains(line, `"not_found"`) && strings.Contains(line, "box_") && strings.Contains(line, `"conversation":"talk"`) {
+		var e struct{ Box, Code, Kind string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if boxes[e.Box] && e.Code == "not_found" {
 			t.Errorf("something was looked for at the broker's root: %s", line)
 		}
-		if strings.Contains(line, `"mcp_unauthorized"`) {
+		if boxes[e.Box] && e.Code == "mcp_unauthorized" {
 			refused++
 		}
 	}
@@ -370,17 +374,27 @@ func TestClaudeCodeLivesWithRefusals(t *testing.T) {
 	}
 }
 
-// wentTo gives what the gates of a conversation's boxes decided.
-func (p *place) wentTo(conversation string) (hosts []string) {
+// boxesOf gives the names of a conversation's boxes.
+func (p *place) boxesOf(conversation string) map[string]bool {
 	p.t.Helper()
 	boxes := map[string]bool{}
 	for line := range strings.Lines(rig.Run(p.t, p.botbox(nil, "logs", "--json")).Stdout) {
-		var e struct{ Box, Conversation, Verdict, Host string }
+		var e struct{ Box, Conversation string }
+		if json.Unmarshal([]byte(line), &e) == nil && e.Conversation == conversation {
+			boxes[e.Box] = true
+		}
+	}
+	return boxes
+}
+
+// wentTo gives what the gates of a conversation's boxes decided.
+func (p *place) wentTo(conversation string) (hosts []string) {
+	p.t.Helper()
+	boxes := p.boxesOf(conversation)
+	for line := range strings.Lines(rig.Run(p.t, p.botbox(nil, "logs", "--json")).Stdout) {
+		var e struct{ Box, Verdict, Host string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			p.t.Errorf("%s: %v", line, err)
-		}
-		if e.Conversation == conversation {
-			boxes[e.Box] = true
 		}
 		if boxes[e.Box] && e.Verdict != "" {
 			hosts = append(hosts, e.Host)
