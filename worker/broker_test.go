@@ -211,6 +211,12 @@ func TestNoKeyAndNoTokenIsLeftBehind(t *testing.T) {
 		t.Fatalf("after the rotation: %s, the provider saw %s", got, v.seen())
 	}
 
+	// The audit log is written behind the requests.
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if b, _ := os.ReadFile(filepath.Join(p.state, "audit.log")); strings.Contains(string(b), `"kind":"stolen"`) && strings.Contains(string(b), `"redacted":1`) {
+			break
+		}
+	}
 	places := map[string]string{}
 	for _, args := range [][]string{{"audit", "--json"}, {"audit"}, {"report", "--json"}, {"ps", "--json"}} {
 		out := rig.Run(t, p.botbox(nil, args...))

@@ -43,6 +43,14 @@ func TestDeadTokenEndsTheTurn(t *testing.T) {
 		for _, end := range ends {
 			t.Run(a.name+"/"+end.name, func(t *testing.T) {
 				codes, took, out := refusedTurn(t, a, end.do)
+				// An engine that waits before it asks again waits each time; a
+				// machine that is busy is so for a while.
+				for range 2 {
+					if end.code == "" || took <= max(2*time.Second, good) {
+						break
+					}
+					codes, took, out = refusedTurn(t, a, end.do)
+				}
 				if end.code == "" { // the control
 					if out.Code != 0 || len(codes) == 0 || slices.ContainsFunc(codes, func(c string) bool { return c != "" }) {
 						t.Errorf("with a good token: %q, %+v", codes, out)

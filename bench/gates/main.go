@@ -5,8 +5,6 @@ import (
 	"os"
 )
 
-const rounds = 5
-
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -43,15 +41,34 @@ func measure(top, outer string) error {
 	}
 	defer p.close()
 	all := contenders(top)
+	defer p.stop(all)
+	for _, c := range all {
+		if err := p.start(c); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		if _, err := c.connects(warm); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	if err := inTurn(all, connectRounds, (*contender).connecting); err != nil {
+		return err
+	}
+	if err := inTurn(all, bulkRounds, (*contender).moving); err != nil {
+		return err
+	}
+	print(all)
+	return nil
+}
+
+// inTurn lets all do something once a round. Nobody always comes first.
+func inTurn(all []*contender, rounds int, do func(*contender) error) error {
 	for round := range rounds {
 		for i := range all {
-			// Nobody always comes first.
 			c := all[(i+round)%len(all)]
-			if err := p.turn(c); err != nil {
+			if err := do(c); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
 	}
-	print(all)
 	return nil
 }

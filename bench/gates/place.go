@@ -17,7 +17,6 @@ import (
 const (
 	near, far = "8.8.4.1", "8.8.4.4" // public by every policy; neither leaves the namespaces
 	origin    = far + ":8443"
-	proxy     = "127.0.0.1:3128"
 )
 
 // prepare puts the programs where an ordinary user can read them.
@@ -126,18 +125,30 @@ func answers(address string) (err error) {
 }
 
 // start runs a contender as the ordinary user.
-func (p *place) start(c *contender) (*exec.Cmd, error) {
-	if c.config != "" {
-		if err := os.WriteFile(filepath.Join(p.top, "config"), []byte(c.config), 0o644); err != nil {
-			return nil, err
+func (p *place) start(c *contender) error {
+	config := filepath.Join(p.top, strings.ReplaceAll(c.name, "/", "-"))
+	if err := os.WriteFile(config, []byte(c.config), 0o644); err != nil {
+		return err
+	}
+	argv := []string{"-c", `ulimit -n 8192; exec "$@" >/dev/null 2>&1`, "sh"}
+	for _, arg := range c.argv {
+		argv = append(argv, strings.ReplaceAll(arg, "CONFIG", config))
+	}
+	c.process = exec.Command("sh", argv...)
+	c.process.Dir = "/"
+	c.process.Env = append([]string{"PATH=/usr/bin:/bin"}, c.env...)
+	c.process.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred, Pdeathsig: syscall.SIGKILL}
+	if err := c.process.Start(); err != nil {
+		return err
+	}
+	return answers(c.address)
+}
+
+func (p *place) stop(all []*contender) {
+	for _, c := range all {
+		if c.process != nil && c.process.Process != nil {
+			c.process.Process.Kill()
+			c.process.Wait()
 		}
 	}
-	cmd := exec.Command("sh", append([]string{"-c", `ulimit -n 8192; exec "$@" >/dev/null 2>&1`, "sh"}, c.argv...)...)
-	cmd.Dir = "/"
-	cmd.Env = append([]string{"PATH=/usr/bin:/bin"}, c.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return cmd, answers(proxy)
 }

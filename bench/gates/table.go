@@ -2,25 +2,31 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"text/tabwriter"
 
 	"github.com/openmausbot/botbox/shared/addrpolicy"
 )
 
-// columns are the figures of a row, in their order.
-var columns = []struct{ head, figure, form string }{
-	{"CONNECT µs", "connect", "%.0f"}, {"p99", "connect p99", "%.0f"}, {"c16 /s", "connects/s", "%.0f"}, {"CPU µs", "cpu", "%.0f"},
-	{"down MB/s", "down", "%.0f"}, {"up", "up", "%.0f"}, {"CPU ms/GB", "down cpu", "%.0f"},
-	{"down +512", "down +512", "%.0f"}, {"up +512", "up +512", "%.0f"}, {"CPU ms/GB", "down cpu +512", "%.0f"},
-	{"KiB/idle", "KiB a tunnel", "%.1f"}, {"fds/idle", "fds a tunnel", "%.2f"}, {"refusal µs", "refusal", "%.0f"},
+// columns are the figures of a row, in their order. What an idle tunnel holds
+// shows the first time only: later ones get what the earlier ones have left.
+var columns = []struct {
+	head, figure, form string
+	of                 func([]float64) float64
+}{
+	{"CONNECT µs", "connect", "%.0f", median}, {"c16 /s", "connects/s", "%.0f", median}, {"CPU µs", "cpu", "%.0f", median},
+	{"down MB/s", "down", "%.0f", median}, {"up", "up", "%.0f", median}, {"CPU ms/GB", "down cpu", "%.0f", median},
+	{"down +512", "down +512", "%.0f", median}, {"up +512", "up +512", "%.0f", median}, {"CPU ms/GB", "down cpu +512", "%.0f", median},
+	{"KiB/idle", "KiB a tunnel", "%.1f", slices.Max[[]float64]}, {"fds/idle", "fds a tunnel", "%.2f", slices.Max[[]float64]}, {"refusal µs", "refusal", "%.0f", median},
 }
 
 func print(all []*contender) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(w, "\nmedians of %d rounds in turn", rounds)
+	fmt.Fprintf(w, "\nmedians of %d and %d rounds in turn", connectRounds, bulkRounds)
 	for _, col := range columns {
 		fmt.Fprintf(w, "\t%s", col.head)
 	}
@@ -29,7 +35,7 @@ func print(all []*contender) {
 		fmt.Fprint(w, c.name)
 		for _, col := range columns {
 			if list := c.figures[col.figure]; list != nil {
-				fmt.Fprintf(w, "\t"+col.form, median(list))
+				fmt.Fprintf(w, "\t"+col.form, col.of(list))
 			} else {
 				fmt.Fprint(w, "\t-")
 			}
@@ -70,8 +76,8 @@ func promises(all []*contender) {
 	fmt.Println()
 	say("CONNECT, median over the bare relay's", ratio(ours, "connect", bare, "connect"), 1.05)
 	say("CPU per CONNECT over smokescreen's", ratio(ours, "cpu", smokescreen, "cpu"), 0.6)
-	say("fds of an idle tunnel", median(ours.figures["fds a tunnel"]), 2.05)
-	say("KiB of an idle tunnel", median(ours.figures["KiB a tunnel"]), 16)
+	say("fds of an idle tunnel", slices.Max(ours.figures["fds a tunnel"]), 2.05)
+	say("KiB of an idle tunnel", slices.Max(ours.figures["KiB a tunnel"]), 16)
 	for _, way := range []string{"down", "up"} {
 		least("bulk "+way+" with 512 idle tunnels over without", ratio(ours, way+" +512", ours, way), 0.9)
 	}
@@ -80,7 +86,7 @@ func promises(all []*contender) {
 	policy(say)
 	for _, p := range peers {
 		say("CPU per CONNECT over "+p.name+"'s", ratio(ours, "cpu", p, "cpu"), 1)
-		say("KiB of an idle tunnel over "+p.name+"'s", ratio(ours, "KiB a tunnel", p, "KiB a tunnel"), 1)
+		say("KiB of an idle tunnel over "+p.name+"'s", slices.Max(ours.figures["KiB a tunnel"])/slices.Max(p.figures["KiB a tunnel"]), 1)
 		for _, way := range []string{"down", "up", "down +512", "up +512"} {
 			least("bulk "+way+" over "+p.name+"'s", ratio(ours, way, p, way), 1)
 		}
@@ -92,13 +98,17 @@ func promises(all []*contender) {
 func policy(say func(string, float64, float64)) {
 	for _, text := range []string{"8.8.8.8", "240.0.0.1", "2606:4700::1111", "ff0e::1"} {
 		a := netip.MustParseAddr(text)
-		r := testing.Benchmark(func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				addrpolicy.Classify(a) // Loop keeps it from being left out
-			}
-		})
-		say("policy of "+text+", ns", float64(r.T.Nanoseconds())/float64(r.N), 60)
-		say("policy of "+text+", allocations", float64(r.AllocsPerOp()), 0)
+		best, allocs := math.Inf(1), int64(0)
+		for range 3 { // the function itself, not what else the machine does
+			r := testing.Benchmark(func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					addrpolicy.Classify(a) // Loop keeps it from being left out
+				}
+			})
+			best, allocs = min(best, float64(r.T.Nanoseconds())/float64(r.N)), r.AllocsPerOp()
+		}
+		say("policy of "+text+", ns", best, 60)
+		say("policy of "+text+", allocations", float64(allocs), 0)
 	}
 }

@@ -6,64 +6,51 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
 	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	warm      = 1000      // connects before anything is measured
-	idle      = 512       // tunnels that are open and silent
-	alone     = 400       // connects one after another
-	clients   = 16        // at once
-	each      = 50        // connects of each of them
-	bulk      = 128 << 20 // bytes of one transfer
-	refusals  = 200
-	forbidden = "10.0.0.1:443"
+	warm          = 300 // connects before anything is measured
+	connectRounds = 40
+	alone         = 25 // connects one after another
+	clients       = 16 // at once
+	each          = 5  // connects of each of them
+	refusals      = 10
+	forbidden     = "10.0.0.1:443"
+
+	bulkRounds = 8
+	idle       = 512      // tunnels that are open and silent
+	bulk       = 64 << 20 // bytes of one transfer
 )
 
-// turn measures one contender once, in a fresh process.
-func (p *place) turn(c *contender) error {
-	cmd, err := p.start(c)
+// connecting is one round of opening tunnels, and of being refused.
+func (c *contender) connecting() error {
+	before := c.cpu()
+	took, err := c.connects(alone)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	}()
-	if _, err := connects(warm); err != nil {
-		return err
-	}
-	if err := c.tunnels(cmd); err != nil {
-		return err
-	}
-	if err := c.transfers(cmd, ""); err != nil {
-		return err
-	}
-	before := cpu(cmd)
-	took, err := connects(alone)
-	if err != nil {
+	begin := time.Now()
+	if err := c.together(); err != nil {
 		return err
 	}
 	c.note("connect", median(took))
-	c.note("connect p99", took[len(took)*99/100])
-	begin := time.Now()
-	if err := together(); err != nil {
-		return err
-	}
 	c.note("connects/s", clients*each/time.Since(begin).Seconds())
-	c.note("cpu", float64((cpu(cmd)-before).Microseconds())/(alone+clients*each))
+	c.note("cpu", float64((c.cpu()-before).Microseconds())/(alone+clients*each))
 	if c.policy {
 		return c.refusing()
 	}
 	return nil
 }
 
-// tunnels opens the idle ones, weighs them, and moves bulk beside them.
-func (c *contender) tunnels(cmd *exec.Cmd) error {
-	memory, files := weight(cmd)
+// moving is one round of bulk, without and with idle tunnels beside it.
+func (c *contender) moving() error {
+	if err := c.transfers(""); err != nil {
+		return err
+	}
+	memory, files := c.weight()
 	var open []net.Conn
 	defer func() {
 		for _, t := range open {
@@ -73,59 +60,58 @@ func (c *contender) tunnels(cmd *exec.Cmd) error {
 		time.Sleep(100 * time.Millisecond)
 	}()
 	for range idle {
-		t, err := tunnel()
+		t, err := c.tunnel()
 		if err != nil {
 			return fmt.Errorf("idle tunnel %d: %w", len(open), err)
 		}
 		open = append(open, t)
 	}
-	time.Sleep(200 * time.Millisecond)
-	memoryThen, filesThen := weight(cmd)
+	memoryThen, filesThen := c.weight()
 	c.note("KiB a tunnel", (memoryThen-memory)/idle)
 	c.note("fds a tunnel", float64(filesThen-files)/idle)
-	return c.transfers(cmd, " +512")
+	return c.transfers(" +512")
 }
 
 // transfers measures one tunnel's throughput down and up.
-func (c *contender) transfers(cmd *exec.Cmd, beside string) error {
+func (c *contender) transfers(beside string) error {
 	for _, way := range []string{"down", "up"} {
-		t, err := tunnel()
+		t, err := c.tunnel()
 		if err != nil {
 			return err
 		}
-		before, begin := cpu(cmd), time.Now()
+		before, begin := c.cpu(), time.Now()
 		if err := transfer(t, way[0]); err != nil {
 			return fmt.Errorf("bulk %s: %w", way, err)
 		}
 		c.note(way+beside, bulk/1e6/time.Since(begin).Seconds())
-		c.note(way+" cpu"+beside, float64((cpu(cmd)-before).Milliseconds())/(bulk/1e9))
+		c.note(way+" cpu"+beside, float64((c.cpu()-before).Milliseconds())/(bulk/1e9))
 		t.Close()
 	}
 	return nil
 }
 
 // tunnel opens one through the proxy. Its first byte is not sent yet.
-func tunnel() (net.Conn, error) {
-	c, err := net.Dial("tcp", proxy)
+func (c *contender) tunnel() (net.Conn, error) {
+	t, err := net.Dial("tcp", c.address)
 	if err != nil {
 		return nil, err
 	}
-	c.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := io.WriteString(c, "CONNECT "+origin+" HTTP/1.1\r\nHost: "+origin+"\r\n\r\n"); err != nil {
-		return c, err
+	t.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(t, "CONNECT "+origin+" HTTP/1.1\r\nHost: "+origin+"\r\n\r\n"); err != nil {
+		return t, err
 	}
 	head := make([]byte, 0, 512)
 	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
-		n, err := c.Read(head[len(head):cap(head)]) // the origin says nothing before it is asked
+		n, err := t.Read(head[len(head):cap(head)]) // the origin says nothing before it is asked
 		head = head[:len(head)+n]
 		if err != nil || len(head) == cap(head) {
-			return c, fmt.Errorf("%q: %w", head, err)
+			return t, fmt.Errorf("%q: %w", head, err)
 		}
 	}
 	if !bytes.Contains(head[:12], []byte(" 200")) {
-		return c, fmt.Errorf("%q", head)
+		return t, fmt.Errorf("%q", head)
 	}
-	return c, nil
+	return t, nil
 }
 
 func transfer(t net.Conn, way byte) error {
@@ -144,8 +130,8 @@ func transfer(t net.Conn, way byte) error {
 }
 
 // once is a whole connect: dial, CONNECT, one byte there and back, reset.
-func once() error {
-	t, err := tunnel()
+func (c *contender) once() error {
+	t, err := c.tunnel()
 	if err != nil {
 		return err
 	}
@@ -157,25 +143,24 @@ func once() error {
 	return drain(t, 1)
 }
 
-// connects gives how many µs each took, in ascending order.
-func connects(n int) (took []float64, err error) {
+// connects gives how many µs each took.
+func (c *contender) connects(n int) (took []float64, err error) {
 	for range n {
 		begin := time.Now()
-		if err := once(); err != nil {
+		if err := c.once(); err != nil {
 			return nil, err
 		}
 		took = append(took, float64(time.Since(begin).Nanoseconds())/1000)
 	}
-	slices.Sort(took)
 	return took, nil
 }
 
-func together() error {
+func (c *contender) together() error {
 	var wg sync.WaitGroup
 	failed := make(chan error, clients)
 	for range clients {
 		wg.Go(func() {
-			if _, err := connects(each); err != nil {
+			if _, err := c.connects(each); err != nil {
 				failed <- err
 			}
 		})
@@ -192,7 +177,7 @@ func (c *contender) refusing() error {
 	var took []float64
 	for range refusals {
 		begin := time.Now()
-		t, err := net.Dial("tcp", proxy)
+		t, err := net.Dial("tcp", c.address)
 		if err != nil {
 			return err
 		}
@@ -204,7 +189,6 @@ func (c *contender) refusing() error {
 		took = append(took, float64(time.Since(begin).Nanoseconds())/1000)
 		t.Close()
 	}
-	slices.Sort(took)
 	c.note("refusal", median(took))
 	c.note("opens", float64(activeOpens()-opens-refusals))
 	return nil

@@ -3,33 +3,31 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+	"unsafe"
 )
 
-// cpu is the time that a process has used, its ended threads among it.
-func cpu(cmd *exec.Cmd) time.Duration {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-	_, rest, _ := strings.Cut(string(b), ") ")
-	words := strings.Fields(rest)
-	if len(words) < 13 {
-		return 0
-	}
-	user, _ := strconv.Atoi(words[11])
-	system, _ := strconv.Atoi(words[12])
-	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100 on every Linux
+// cpu is the time that a process has used, its ended threads among it, by its
+// own clock: /proc counts in steps of 10 ms.
+func (c *contender) cpu() time.Duration {
+	const scheduled = 2
+	clock := uintptr(^c.process.Process.Pid)<<3 | scheduled // as clock_getcpuclockid(3) makes it
+	var t syscall.Timespec
+	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&t)), 0)
+	return time.Duration(t.Nano())
 }
 
 // weight gives the KiB of memory and the open files of a process.
-func weight(cmd *exec.Cmd) (kib float64, files int) {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+func (c *contender) weight() (kib float64, files int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.process.Process.Pid))
 	if _, rest, ok := strings.Cut(string(b), "VmRSS:"); ok {
 		n, _ := strconv.Atoi(strings.Fields(rest)[0])
 		kib = float64(n)
 	}
-	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", cmd.Process.Pid))
+	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.process.Process.Pid))
 	return kib, len(list)
 }
 

@@ -58,17 +58,7 @@ func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refu
 	if r := d.Budget.refusal(); r != nil {
 		return nil, r
 	}
-	// On a goroutine of its own: a lookup and a connect need four times the
-	// stack that the tunnel needs, and a stack that has grown stays.
-	var c *net.TCPConn
-	var r *Refusal
-	apart(func() { c, r = d.dial(ctx, h) })
-	return c, r
-}
-
-func (d *Dialer) dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refusal) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
+	ctx = deadline{ctx, time.Now().Add(dialTimeout)}
 	targets, r := d.targets(ctx, h)
 	if r != nil {
 		return nil, r
@@ -81,19 +71,19 @@ func (d *Dialer) dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refu
 	return c, nil
 }
 
-// apart runs f on another stack and waits for it. A panic there is one here,
-// where the connection's own recover is.
-func apart(f func()) {
-	done := make(chan any)
-	go func() {
-		var cause any
-		defer func() { done <- cause }()
-		defer func() { cause = recover() }()
-		f()
-	}()
-	if cause := <-done; cause != nil {
-		panic(cause)
+// deadline is a context with an end that it does not tell of: lookup has a
+// timeout of its own, and connect gives the end to the socket. A timer for it
+// beside the socket's would be one too many for each connection.
+type deadline struct {
+	context.Context
+	end time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) {
+	if end, ok := d.Context.Deadline(); ok && end.Before(d.end) {
+		return end, true
 	}
+	return d.end, true
 }
 
 // failed turns a dialling error into what the box may know of it. A literal

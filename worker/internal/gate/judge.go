@@ -17,17 +17,10 @@ var ownAddress = addrpolicy.Verdict{Class: "own", Reason: "address of the machin
 // policy knows prefixes; the routing table knows this machine: every interface
 // address, also one that was added a moment ago, and AnyIP local routes.
 func (d *Dialer) judge(ap netip.AddrPort) *Refusal {
-	if r := d.deniedAnswer(ap); r != nil {
+	if r := d.byPolicy(ap); r != nil || d.excepted(ap) {
 		return r
 	}
-	if d.excepted(ap) {
-		return nil
-	}
-	addr := ap.Addr().Unmap()
-	if v := addrpolicy.Classify(addr); !v.Allowed {
-		return deniedAddress(v)
-	}
-	kind, err := routeTo(addr)
+	kind, err := routeTo(ap.Addr().Unmap())
 	switch {
 	case err != nil:
 		return unreachable()
@@ -37,15 +30,29 @@ func (d *Dialer) judge(ap netip.AddrPort) *Refusal {
 	return nil
 }
 
+// byPolicy is the part of the judgement that no system call is needed for.
+func (d *Dialer) byPolicy(ap netip.AddrPort) *Refusal {
+	if r := d.deniedAnswer(ap); r != nil || d.excepted(ap) {
+		return r
+	}
+	if v := addrpolicy.Classify(ap.Addr().Unmap()); !v.Allowed {
+		return deniedAddress(v)
+	}
+	return nil
+}
+
 func (d *Dialer) excepted(ap netip.AddrPort) bool {
 	return slices.Contains(d.Except, netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()))
 }
 
-// targets gives the judged addresses of h in the order of dialling.
+// targets gives the addresses of h that may be dialled, in the order of
+// dialling.
 func (d *Dialer) targets(ctx context.Context, h hostport.Host) ([]netip.AddrPort, *Refusal) {
 	if h.Addr.IsValid() {
+		// connect asks the routing table in a moment; a name's answers are
+		// asked for here, because one of ours among them refuses them all.
 		ap := netip.AddrPortFrom(h.Addr, h.Port)
-		return []netip.AddrPort{ap}, d.judge(ap)
+		return []netip.AddrPort{ap}, d.byPolicy(ap)
 	}
 	answers, r := d.lookup(ctx, h.Name)
 	if r != nil {

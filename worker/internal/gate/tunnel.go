@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -101,14 +100,15 @@ func pump(dst, src Stream, watch *Idle, broken *atomic.Bool) (total int64) {
 		dst.SetReadDeadline(time.Now().Add(drainTime))
 		return total
 	}
-	if err == nil && !broken.Load() {
-		err = dst.CloseWrite()
-	} else if err == nil {
-		err = net.ErrClosed
-	}
-	if err != nil && !watch.budget.Over() {
+	switch {
+	case watch.budget.Over(): // it ends both
+	case err != nil || broken.Load():
 		broken.Store(true)
 		Reset(dst)
+		src.Close()
+	case dst.CloseWrite() != nil: // dst is gone
+		broken.Store(true)
+		dst.Close()
 		Reset(src)
 	}
 	return total

@@ -269,10 +269,12 @@ func (t *Turn) launch(issued broker.Issued) {
 		}
 	}
 	maps.Copy(t.Plan.Env, issued.Env)
+	granted := len(issued.Grants) > 0
+	known := engine.Of(t.Spec.Argv, nil) == t.Spec.Engine
 	switch n := engine.Words(t.Spec.Argv); {
-	case engine.Takes(t.Spec.Argv):
+	case known, granted && engine.Takes(t.Spec.Argv): // a wrapper of the engine's must not miss the broker
 		t.Plan.Argv = slices.Concat(t.Spec.Argv[:n], issued.Argv, t.Spec.Argv[n:])
-	case len(issued.Argv) > 0 && len(issued.Grants) > 0:
+	case granted && len(issued.Argv) > 0:
 		t.Plan.Warnings = append(t.Plan.Warnings, t.Spec.Argv[0]+" takes no arguments of "+t.Spec.Engine+
 			"'s: if it starts one, that may not find the broker; name the engine's own program as the command")
 	}
