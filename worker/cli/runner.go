@@ -13,6 +13,7 @@ import (
 // newRunner puts together what boxes have in common, for the worker and for a
 // box that stands alone.
 func (c *call) newRunner(entry box.Program, a account, options broker.Options, log *slog.Logger) (*turn.Runner, error) {
+	options.OwnPort = uint16(c.settings.Port)
 	brk, err := broker.New(options)
 	if err != nil {
 		return nil, err

@@ -37,6 +37,7 @@ type Options struct {
 	Log       func(Event)       // may be nil; called once for each request, must not block
 	Now       func() time.Time  // nil = time.Now
 	Transport http.RoundTripper // nil = one of its own for each grant, as it should be
+	OwnPort   uint16            // of the server behind the harness gate: no MCP server is there
 }
 
 // Broker holds the tokens of all boxes. Its methods may be called at the same
@@ -48,7 +49,8 @@ type Broker struct {
 	now       func() time.Time
 	transport http.RoundTripper
 	sealer    *sealer
-	mcp       *leases       // under mu
+	mcp       *leases // under mu
+	ownPort   uint16
 	quiet     time.Duration // after which an MCP stream gets a comment
 	lingers   time.Duration // what is open of an MCP token that was replaced
 	rotating  sync.Mutex
@@ -86,6 +88,7 @@ func New(o Options) (*Broker, error) {
 		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport,
 		sealer:  sealer,
 		mcp:     mcp,
+		ownPort: o.OwnPort,
 		quiet:   keepAliveAfter,
 		lingers: lastStreams,
 		tokens:  map[digest]*token{},

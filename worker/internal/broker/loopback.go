@@ -87,9 +87,6 @@ func addLoopbacks(grants map[string]*grant, r Record, transport http.RoundTrippe
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(l.Name, mcpPrefix) {
-			return reason.New(reason.BadSpec, "the spec is not usable: field net.loopback_upstreams: names that begin with %s are MCP servers'", mcpPrefix)
-		}
 		if grants[l.Name] != nil {
 			return reason.New(reason.BadSpec, "the spec is not usable: field net.loopback_upstreams: %q stands twice", l.Name)
 		}

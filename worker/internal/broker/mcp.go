@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -282,6 +283,9 @@ func (x *exchange) ask(ctx context.Context, c mcpCall, headers *mcpHeaders) (*ht
 		out := c.server.request(ctx, x.r, u, headers)
 		x.mcp.body.put(out, x.r.ContentLength)
 		res, err := c.server.transport.RoundTrip(out)
+		if errors.Is(err, errNoPlace) {
+			return nil, nil, "upstream_refused"
+		}
 		if err != nil {
 			return nil, nil, x.causeOf(err, &token{ctx: c.use.ctx})
 		}

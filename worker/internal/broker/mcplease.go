@@ -133,7 +133,7 @@ type MCPIssued struct {
 // IssueMCP gives the addresses of a conversation's servers: those of the turn
 // before when the servers are the same and all of them started.
 func (b *Broker) IssueMCP(turn MCPTurn) (MCPIssued, error) {
-	servers, err := newMCPServers(turn.Servers, b.transport)
+	servers, err := newMCPServers(turn.Servers, b.MCPTransport)
 	if err != nil {
 		return MCPIssued{}, err
 	}
@@ -175,13 +175,13 @@ func (b *Broker) IssueMCP(turn MCPTurn) (MCPIssued, error) {
 	return issued, nil
 }
 
-func newMCPServers(list []MCPServer, transport http.RoundTripper) (map[string]*mcpServer, error) {
+func newMCPServers(list []MCPServer, transport func() http.RoundTripper) (map[string]*mcpServer, error) {
 	if len(list) > mcpServersMax {
 		return nil, reason.New(reason.BadSpec, "a turn has at most %d MCP servers", mcpServersMax)
 	}
 	servers, env := map[string]*mcpServer{}, map[string]string{}
 	for _, s := range list {
-		m, err := newMCPServer(s, transport)
+		m, err := newMCPServer(s, transport()) // a pool of connections of its own
 		if err != nil {
 			return nil, err
 		}

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -465,5 +468,55 @@ func TestMCPLimits(t *testing.T) {
 	lease(Limits{Bytes: 200})
 	if got := s.asks(addr, address) + s.asks(addr, address) + s.asks(addr, address) + s.asks(addr, address) + s.asks(addr, address); !strings.HasSuffix(got, "limit_bytes") {
 		t.Errorf("%s", got)
+	}
+}
+
+// Where an MCP server may be: the address that is dialled decides.
+func TestMCPPlaces(t *testing.T) {
+	own := ""
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
+			own = p.Addr().String()
+		}
+	}
+	for at, want := range map[string]bool{
+		"127.0.0.1:8080": true, "127.0.0.1:8799": false, "[::1]:8799": false, "127.9.9.9:8799": false, "[::ffff:127.0.0.1]:8799": false, "0.0.0.0:8799": false,
+		"1.1.1.1:8799": true, "1.1.1.1:443": true, "192.168.1.7:443": true, "100.64.0.1:80": true, "[2606:4700::1]:443": true,
+		"169.254.169.254:80": false, "169.254.1.1:80": false, "[fd00:ec2::254]:80": false, "224.0.0.1:80": false, "[fe80::1]:80": false, "192.0.2.1:80": false,
+		own + ":8799": false,
+	} {
+		if strings.HasPrefix(at, ":") {
+			continue // this machine has loopback only
+		}
+		if got := mcpPlace(netip.MustParseAddrPort(at), 8799); got != want {
+			t.Errorf("%s: %v", at, got)
+		}
+	}
+	// The real way: a server on the port that is not to be reached.
+	up := newUpstream(t)
+	_, text, _ := net.SplitHostPort(up.Listener.Addr().String())
+	port, _ := strconv.ParseUint(text, 10, 16)
+	for own, status := range map[uint16]string{uint16(port): "upstream_refused", 1: "200"} {
+		s := newStage(t, nil)
+		b, err := New(Options{BootKey: [32]byte{1}, OwnPort: own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		s.Broker = b
+		for _, host := range []string{"127.0.0.1", "localhost"} {
+			issued, err := b.IssueMCP(MCPTurn{Box: "box_a", Servers: []MCPServer{notes("http://" + host + ":" + text + "/mcp")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := len(up.requests())
+			if got := s.asks(s.serve("box_a"), issued.Addresses["notes"]); got != status || (len(up.requests()) > before) != (status == "200") {
+				t.Errorf("%s, own port %d: %s, %d requests", host, own, got, len(up.requests())-before)
+			}
+		}
 	}
 }

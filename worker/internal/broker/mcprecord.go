@@ -41,7 +41,7 @@ func (b *Broker) adoptLease(r Record) error {
 	if left <= 0 || left > MaxTTL {
 		return reason.New(reason.BadSpec, "the token's time is over, or was never right")
 	}
-	servers, err := newMCPServers(r.Lease.Servers, b.transport)
+	servers, err := newMCPServers(r.Lease.Servers, b.MCPTransport)
 	if err != nil {
 		return err
 	}

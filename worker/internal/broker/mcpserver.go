@@ -34,7 +34,7 @@ const (
 // CheckMCPServer tells what is wrong with a server, in words without any of
 // its values.
 func CheckMCPServer(s MCPServer) error {
-	_, err := newMCPServer(s, nil)
+	_, err := newMCPServer(s, http.DefaultTransport) // which is not used
 	return err
 }
 
@@ -114,9 +114,6 @@ func newMCPServer(s MCPServer, transport http.RoundTripper) (*mcpServer, error) 
 		if ref := s.Refs[name]; ref != "" {
 			refs[canonical] = ref
 		}
-	}
-	if transport == nil {
-		transport = newTransport()
 	}
 	m := &mcpServer{name: s.Name, base: base, transport: transport, refs: refs}
 	m.put(values, nil)
@@ -373,4 +370,11 @@ func (w *withHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return w.to.RoundTrip(r)
+}
+
+// CloseIdleConnections is for http.Client's method of that name.
+func (w *withHeaders) CloseIdleConnections() {
+	if t, ok := w.to.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
 }

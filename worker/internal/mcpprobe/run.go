@@ -44,6 +44,7 @@ type Issuer interface {
 	IssueMCP(broker.MCPTurn) (broker.MCPIssued, error)
 	Serve(net.Listener, string) error
 	Revoke(box string) int
+	MCPTransport() http.RoundTripper
 }
 
 // Run tries a server. Nothing of it is left when it returns.
@@ -59,7 +60,7 @@ func Run(ctx context.Context, b Issuer, s broker.MCPServer) Result {
 	case o := <-through:
 		f, err = o.found, o.err
 	case <-time.After(askDirectly):
-		late := attempt(func() (found, error) { return directly(ctx, s) })
+		late := attempt(func() (found, error) { return directly(ctx, b, s) })
 		o := <-through // ends with ctx at the latest
 		f, err, asked = o.found, o.err, true
 		if err != nil {
@@ -67,7 +68,7 @@ func Run(ctx context.Context, b Issuer, s broker.MCPServer) Result {
 		}
 	}
 	if err != nil && !asked {
-		_, direct = directly(ctx, s)
+		_, direct = directly(ctx, b, s)
 	}
 	r := Result{Tools: []Tool{}, Ms: time.Since(start).Milliseconds()}
 	switch {
@@ -138,10 +139,8 @@ func throughBroker(ctx context.Context, b Issuer, s broker.MCPServer) (found, er
 }
 
 // directly asks the server from this process.
-func directly(ctx context.Context, s broker.MCPServer) (found, error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = nil
-	defer transport.CloseIdleConnections()
+func directly(ctx context.Context, b Issuer, s broker.MCPServer) (found, error) {
+	transport := b.MCPTransport()
 	client := &http.Client{
 		Transport: s.WithHeaders(transport),
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
@@ -151,5 +150,6 @@ func directly(ctx context.Context, s broker.MCPServer) (found, error) {
 			return nil
 		},
 	}
+	defer client.CloseIdleConnections()
 	return probe(ctx, client, s.URL)
 }
