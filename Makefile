@@ -11,7 +11,7 @@ ARGS ?=
 # HOME is its own, so that no file of root's gets into the caller's caches.
 ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN")
 
-.PHONY: build run test test-vm check bench fuzz setup-run setup-test clean
+.PHONY: install uninstall build run test test-vm test-systemd check bench fuzz setup-run setup-test clean
 
 build:
 	@mkdir -p bin
@@ -37,6 +37,10 @@ test: setup-test build
 test-vm: setup-test
 	$(ROOT) go test -count=1 -v ./testbed/vm
 
+# The unit, the account, the journal and the watchdog under a real systemd.
+test-systemd: setup-test
+	$(ROOT) go test -count=1 -v ./testbed/systemd
+
 # What a change has to pass before it is handed in.
 check: test
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
@@ -55,8 +59,36 @@ fuzz:
 		done; \
 	done
 
+# The programs, the unit, the account's and the journal's data, man pages and
+# completions. Nothing is started; DESTDIR is for packages. The worker's program
+# is 0711: who cannot read it cannot look into its process either.
+LIBEXEC = $(DESTDIR)/usr/libexec/botbox
+SHARE = $(DESTDIR)/usr/share
+SYSTEMD = $(DESTDIR)/usr/lib
+install: build
+	install -d -m 755 $(LIBEXEC) $(DESTDIR)/usr/bin $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
+		$(SYSTEMD)/systemd/system $(SYSTEMD)/systemd/catalog $(SYSTEMD)/sysusers.d $(SYSTEMD)/tmpfiles.d
+	install -m 755 bin/botbox-supervisor bin/boxentry bin/boxprobe $(LIBEXEC)
+	install -m 711 bin/botbox $(LIBEXEC)
+	ln -sfn ../libexec/botbox/botbox $(DESTDIR)/usr/bin/botbox
+	bin/botbox man >$(SHARE)/man/man1/botbox.1
+	bin/botbox completion bash >$(SHARE)/bash-completion/completions/botbox
+	install -m 644 init/systemd/botbox.service $(SYSTEMD)/systemd/system/botbox.service
+	install -m 644 init/systemd/botbox.catalog $(SYSTEMD)/systemd/catalog/botbox.catalog
+	install -m 644 init/systemd/botbox.sysusers.conf $(SYSTEMD)/sysusers.d/botbox.conf
+	install -m 644 init/systemd/botbox.tmpfiles.conf $(SYSTEMD)/tmpfiles.d/botbox.conf
+
+# Everything that install put there, and nothing else.
+uninstall:
+	rm -f $(LIBEXEC)/botbox-supervisor $(LIBEXEC)/botbox $(LIBEXEC)/boxentry $(LIBEXEC)/boxprobe $(DESTDIR)/usr/bin/botbox \
+		$(SHARE)/man/man1/botbox.1 $(SHARE)/bash-completion/completions/botbox \
+		$(SYSTEMD)/systemd/system/botbox.service $(SYSTEMD)/systemd/catalog/botbox.catalog \
+		$(SYSTEMD)/sysusers.d/botbox.conf $(SYSTEMD)/tmpfiles.d/botbox.conf
+	[ ! -d $(LIBEXEC) ] || rmdir --ignore-fail-on-non-empty $(LIBEXEC)
+
 bench: setup-test build
 	go run ./bench
+	go run ./bench/gates
 
 setup-run:
 	@sh testbed/setup.sh run

@@ -58,6 +58,9 @@ strace strace
 javac default-jdk-headless
 less less
 script bsdutils
+systemd-nspawn systemd-container
+journalctl systemd
+pgrep procps
 mandoc mandoc
 zsh zsh
 fish fish

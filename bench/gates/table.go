@@ -56,6 +56,11 @@ func ratio(a *contender, figureA string, b *contender, figureB string) float64 {
 	return median(list)
 }
 
+// of is a ratio of medians, for what each round shows a sample of only.
+func of(figure string, a, b *contender) float64 {
+	return median(a.figures[figure]) / median(b.figures[figure])
+}
+
 // promises prints DESIGN §12's rows of the gate and issue 4's.
 func promises(all []*contender) {
 	bare, ours, smokescreen, peers := all[0], all[1], all[2], all[2:]
@@ -74,8 +79,8 @@ func promises(all []*contender) {
 		fmt.Printf("%-13s  %.2f (at least %.2f)  %s\n", verdict, got, least, what)
 	}
 	fmt.Println()
-	say("CONNECT, median over the bare relay's", ratio(ours, "connect", bare, "connect"), 1.05)
-	say("CPU per CONNECT over smokescreen's", ratio(ours, "cpu", smokescreen, "cpu"), 0.6)
+	say("CONNECT, median over the bare relay's", of("connect", ours, bare), 1.05)
+	say("CPU per CONNECT over smokescreen's", of("cpu", ours, smokescreen), 0.6)
 	say("fds of an idle tunnel", slices.Max(ours.figures["fds a tunnel"]), 2.05)
 	say("KiB of an idle tunnel", slices.Max(ours.figures["KiB a tunnel"]), 16)
 	for _, way := range []string{"down", "up"} {
@@ -85,7 +90,7 @@ func promises(all []*contender) {
 	say("connections begun for refusals", median(ours.figures["opens"]), 0)
 	policy(say)
 	for _, p := range peers {
-		say("CPU per CONNECT over "+p.name+"'s", ratio(ours, "cpu", p, "cpu"), 1)
+		say("CPU per CONNECT over "+p.name+"'s", of("cpu", ours, p), 1)
 		say("KiB of an idle tunnel over "+p.name+"'s", slices.Max(ours.figures["KiB a tunnel"])/slices.Max(p.figures["KiB a tunnel"]), 1)
 		for _, way := range []string{"down", "up", "down +512", "up +512"} {
 			least("bulk "+way+" over "+p.name+"'s", ratio(ours, way, p, way), 1)

@@ -20,6 +20,7 @@ func WorkerVariables() []Variable {
 		{"LANG", "language of messages"},
 		{"LC_*", "language of messages, in parts"},
 		{"TZ", "times in the log"},
+		{"JOURNAL_STREAM", "tells that stderr is the journal's, which then takes entries with their fields"},
 		{"CREDENTIALS_DIRECTORY", "folder of the system's secrets, the default of OMB_SECRETS_DIR"},
 		{"OMB_BOT_BOX", "setting"},
 		{"OMB_CLOUD_ROLE", "setting"},

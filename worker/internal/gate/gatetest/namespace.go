@@ -77,6 +77,16 @@ func Up(t *testing.T, dev string) {
 	})
 }
 
+// inUse waits until the kernel has taken an IPv6 address of ours into use,
+// which it does in a work queue.
+func inUse(t *testing.T, address string) {
+	t.Helper()
+	WaitFor(t, func() bool {
+		out, err := exec.Command("ip", "-6", "route", "show", "table", "local", address).Output()
+		return err == nil && len(out) > 0
+	})
+}
+
 // The neighbour's addresses, and ours on the wire between. All are public by
 // the address policy; none leaves the two namespaces.
 const (
@@ -133,6 +143,8 @@ func Join(t *testing.T) *Peer {
 		configure("far", Far4, Far6)
 	})
 	Up(t, "near")
+	inUse(t, Near6)
+	p.there(func() { inUse(t, Far6) })
 	return p
 }
 

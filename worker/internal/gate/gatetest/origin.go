@@ -108,8 +108,9 @@ func (o *Origin) LastHead() string {
 	return o.heads[len(o.heads)-1]
 }
 
-// Echo is the script of an origin that sends everything back.
-func Echo(_ *Origin, c net.Conn, br *bufio.Reader) { io.Copy(c, br) }
+// Echo is the script of an origin that sends everything back. It does not
+// splice, for the pipes of that stay open when the connection has ended.
+func Echo(_ *Origin, c net.Conn, br *bufio.Reader) { io.Copy(struct{ io.Writer }{c}, br) }
 
 // Count is the script of an origin that only counts.
 func Count(*Origin, net.Conn, *bufio.Reader) {}
