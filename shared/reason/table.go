@@ -20,6 +20,9 @@ const (
 	NoSuchBox      Code = "no-such-box"
 	NoSuchRoute    Code = "no-such-route"
 	NoSuchSecret   Code = "no-such-secret"
+	NoSuchTalk     Code = "no-such-conversation"
+	MCPStartFailed Code = "mcp_start_failed"
+	MCPFailed      Code = "mcp_failed"
 	AuditBroken    Code = "audit-broken"
 	NoAudit        Code = "no-audit"
 	BadRedirect    Code = "bad_redirect"
@@ -69,6 +72,9 @@ const (
 	// The machine and ourselves.
 	System   Code = "system"
 	Internal Code = "internal"
+
+	// BrokerUnreachable: an MCP server answers us, and not through the broker.
+	BrokerUnreachable Code = "broker_unreachable"
 )
 
 var table = []Row{
@@ -90,6 +96,10 @@ var table = []Row{
 	{NoRelay, ExitUsage, "this box has no sign-in relay", "ask for it in the box's spec: net.relay"},
 	{NoSuchRoute, ExitUsage, "the worker's interface has no such path or method", "correct the path; GET /api/cloud/box is one that there is"},
 	{NoSuchSecret, ExitUsage, "no living grant has its key from a secret of this name", "name the secret as the spec of a running turn does, without ref:, or none for all"},
+	{NoSuchTalk, ExitUsage, "no living address of an MCP server belongs to this conversation", "name the conversation as its turns do; addresses live 24 hours"},
+	{MCPStartFailed, ExitSystem, "an engine could not start an MCP server of its conversation", "it connects again on the next message, at another address; see botbox mcp test URL"},
+	{MCPFailed, ExitSystem, "an MCP server does not answer as one", "correct its address or its headers; the words before say what it answered"},
+	{BrokerUnreachable, ExitSystem, "an MCP server answers this machine, and does not answer through the credential broker, so no bot can reach it", "the fault is ours; please report it with the line above"},
 	{AuditBroken, ExitSystem, "the chain of the audit log is broken: a line was changed, taken out or put in", "keep the files as they are, and compare the report's audit.head with one that left the machine earlier"},
 	{NoAudit, ExitUsage, "there is no audit log in the state folder", "name the worker's folder in OMB_STATE_DIR; a box that stands alone keeps no audit log"},
 	{VersionSkew, ExitUsage, "two of our programs come from different builds", "install all four programs from one build and restart the worker"},

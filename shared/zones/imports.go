@@ -160,6 +160,8 @@ var revealTable = []Revealer{
 	{"worker/internal/turn/prepare.go", "the values that were asked for with --env are for the engine itself"},
 	{"worker/internal/login/document.go", "compares a sign-in's tokens, and sends the refresh token to its issuer"},
 	{"worker/internal/broker/grant.go", "puts the provider's key into the request that leaves"},
+	{"worker/internal/broker/mcpserver.go", "puts an MCP server's headers into the request that leaves"},
+	{"worker/internal/broker/mcprecord.go", "seals an MCP server's headers for the worker that takes over"},
 }
 
 func revealers() []string {

@@ -17,9 +17,16 @@ const maxBody = 64 << 20
 type Options struct {
 	Key   string        // the credential that each request must carry
 	Tool  string        // a shell command for the engine to run; empty = text only
+	Calls []Call        // Anthropic only: tools for the engine to call, all in one reply
 	Reply string        // the text that ends the turn
 	Pace  time.Duration // pause before each streamed event after the first
 	Log   io.Writer     // gets one JSON line a request, if not nil
+}
+
+// Call is a tool with its arguments.
+type Call struct {
+	Name string
+	Args map[string]any
 }
 
 // Request is one request as it arrived.
@@ -73,6 +80,7 @@ type exchange struct {
 	model  string
 	stream bool
 	call   *toolCall // nil = answer with text
+	calls  []Call    // instead of call
 }
 
 // ServeHTTP logs a request, checks its credential and answers it.
@@ -104,7 +112,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	model, _ := ask["model"].(string)
 	stream, _ := ask["stream"].(bool)
-	routes[i].answer(&exchange{s.opt, w, r, model, stream, choose(s.opt.Tool, ask)})
+	routes[i].answer(&exchange{s.opt, w, r, model, stream, choose(s.opt.Tool, ask), s.opt.calls(ask)})
 }
 
 func (s *Server) record(r *http.Request, body []byte) {

@@ -3,6 +3,7 @@ package provider
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // shells are the tools by which engines run a shell command. The first one
@@ -40,6 +41,19 @@ func choose(command string, ask obj) *toolCall {
 		}
 	}
 	return nil
+}
+
+// calls gives the calls to make: none after a tool has answered, and none when
+// the request offers no tools of MCP servers.
+func (o Options) calls(ask obj) []Call {
+	offered := find(ask["tools"], func(t obj) bool {
+		name, _ := t["name"].(string)
+		return strings.HasPrefix(name, "mcp__")
+	})
+	if !offered || find(ask["messages"], isResult) {
+		return nil
+	}
+	return o.Calls
 }
 
 // isResult knows a tool's answer in each provider's form.

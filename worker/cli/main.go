@@ -41,6 +41,7 @@ func verbs() []verb {
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
 		{"kill", "BOX", "end a box whole", killVerb},
 		{"logs", "[-f] [--box ID] [--broker] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
+		{"mcp", "test URL [--header NAME=ref:SECRET]… [--json]", "try an MCP server the way a bot reaches it, and list its tools", mcpVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},
 		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
 		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | path P | env NAME [--engine E] | syscall NAME | check ID | reason CODE}", "explain a decision from the tables that make it", whyVerb},

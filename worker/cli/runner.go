@@ -22,6 +22,7 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		}
 		return l, nil
 	}
+	options.OwnPort = uint16(c.settings.Port)
 	brk, err := broker.New(options)
 	if err != nil {
 		return nil, err

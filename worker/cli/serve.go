@@ -145,7 +145,9 @@ func (w *worker) dropGrants(old []broker.Record) {
 		return
 	}
 	for _, r := range old {
-		w.runner.Broker.Revoke(r.Box)
+		for _, box := range r.BoxNames() { // an MCP lease waits for its conversation's next box
+			w.runner.Broker.Revoke(box)
+		}
 	}
 	w.store.Add("grants_lost", uint64(len(old)))
 	w.log.Warn("the grants of a worker that died are revoked", slog.Int("grants", len(old)))

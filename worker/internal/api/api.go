@@ -68,7 +68,11 @@ func (s *Server) routes() http.Handler {
 		"POST /v1/boxes/{id}/signal": s.signal,
 		"POST /v1/keys/rotate":       s.rotate,
 		"POST /v1/boxes/{id}/relay":  s.relay,
+		"POST /v1/mcp/test":          s.mcpTest,
 		"POST /v1/selfcheck":         func(*http.Request) (any, error) { return s.Check() },
+
+		"POST /v1/conversations/{id}/mcp":        s.mcpAddresses,
+		"POST /v1/conversations/{id}/mcp-failed": s.mcpFailed,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			v, err := answer(r)
@@ -172,7 +176,7 @@ func (s *Server) signal(r *http.Request) (any, error) {
 func status(code reason.Code) int {
 	row, _ := reason.Lookup(code)
 	switch {
-	case code == reason.NoSuchBox, code == reason.NoSuchRoute:
+	case code == reason.NoSuchBox, code == reason.NoSuchRoute, code == reason.NoSuchTalk:
 		return http.StatusNotFound
 	case code == reason.NotYours:
 		return http.StatusForbidden

@@ -14,7 +14,7 @@ import (
 
 // Every code has a status: the caller's fault, a box that cannot be, or ours.
 func TestStatus(t *testing.T) {
-	special := map[reason.Code]int{reason.NoSuchBox: http.StatusNotFound, reason.NoSuchRoute: http.StatusNotFound, reason.NotYours: http.StatusForbidden,
+	special := map[reason.Code]int{reason.NoSuchBox: http.StatusNotFound, reason.NoSuchRoute: http.StatusNotFound, reason.NotYours: http.StatusForbidden, reason.NoSuchTalk: http.StatusNotFound,
 		reason.NoRelay: http.StatusConflict, reason.RelayNotReady: http.StatusConflict, reason.PortTaken: http.StatusConflict,
 		reason.RelayBusy: http.StatusTooManyRequests, reason.RelayFailed: http.StatusBadGateway}
 	byExit := map[int]int{

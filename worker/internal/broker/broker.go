@@ -37,6 +37,7 @@ type Options struct {
 	Log       func(Event)       // may be nil; called once for each request, must not block
 	Now       func() time.Time  // nil = time.Now
 	Transport http.RoundTripper // nil = one of its own for each grant, as it should be
+	OwnPort   uint16            // of the server behind the harness gate: no MCP server is there
 
 	Login func(name string) (Login, error) // opens a sign-in; nil where there is none
 }
@@ -51,6 +52,10 @@ type Broker struct {
 	transport http.RoundTripper
 	login     func(name string) (Login, error)
 	sealer    *sealer
+	mcp       *leases // under mu
+	ownPort   uint16
+	quiet     time.Duration // after which an MCP stream gets a comment
+	lingers   time.Duration // what is open of an MCP token that was replaced
 	rotating  sync.Mutex
 	rotations atomic.Uint64
 	held      atomic.Int64 // bytes of request bodies that are held
@@ -72,6 +77,10 @@ func New(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	mcp, err := newLeases(o.BootKey)
+	if err != nil {
+		return nil, err
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -81,6 +90,10 @@ func New(o Options) (*Broker, error) {
 	return &Broker{
 		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport, login: o.Login,
 		sealer:  sealer,
+		mcp:     mcp,
+		ownPort: o.OwnPort,
+		quiet:   keepAliveAfter,
+		lingers: lastStreams,
 		tokens:  map[digest]*token{},
 		servers: map[*http.Server]bool{},
 		conns:   map[string]map[net.Conn]bool{},
@@ -154,7 +167,7 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 		return Issued{}, err
 	}
 	record := Record{
-		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.keyRefs(), turn.Limits, turn.Loopbacks,
+		b.digest(text), turn.Box, turn.Bot, turn.Conversation, b.now().Add(turn.TTL), turn.Keys, turn.keyRefs(), turn.Limits, turn.Loopbacks, nil,
 	}
 	// First the store, so that whatever ends the token also ends the record.
 	if err := b.keep(record); err != nil {
@@ -191,7 +204,11 @@ func (b *Broker) Issue(turn Turn) (Issued, error) {
 func (b *Broker) Adopt(records []Record) int {
 	adopted := 0
 	for _, r := range records {
-		if err := b.add(r, nil); err != nil {
+		add := func(r Record) error { return b.add(r, nil) }
+		if r.Lease != nil {
+			add = b.adoptLease
+		}
+		if err := add(r); err != nil {
 			b.unkeep(r.Digest)
 			continue
 		}
@@ -236,6 +253,7 @@ func (b *Broker) Revoke(box string) int {
 	}
 	conns := slices.Collect(maps.Keys(b.conns[box]))
 	b.mu.Unlock()
+	b.unbind(box)
 	n := 0
 	for _, t := range living {
 		if b.kill(t, true) {
@@ -330,6 +348,7 @@ func (b *Broker) Close() {
 	for _, t := range living {
 		b.kill(t, false)
 	}
+	b.closeLeases()
 }
 
 func (b *Broker) digest(text string) (d digest) {

@@ -60,4 +60,30 @@
 // and is named: with a token it would call its vendor and fail.
 //
 // The store writes behind the caller's back, see Store.
+//
+// # MCP servers
+//
+// A conversation's URL servers have a token of their own, a lease: the address
+// that an engine was started with must stay the same in later turns, or it
+// loses its sessions. Its text is made of a seed and the boot key, so the
+// worker that takes over makes the same one and nobody stores it. It is bound
+// to the conversation's living boxes, each at its own listener, and holds the
+// headers only while there is one: what is kept for the next turn is a place,
+// not a right. The list of servers (name, address, names of headers) is its
+// key; another list, a server that did not start, or a day makes a new one.
+//
+// A box finds the addresses in BOTBOX_MCP_NAME, so a configuration that names
+// the variable never changes; who writes addresses into one asks for them
+// before the turn, and gets the same.
+//
+// A message's bytes are never changed. The broker reads a request's ids and
+// methods, because a refusal has to be an answer to that very call: a status
+// 401 makes engines sign in behind the broker's back, and some keep what is
+// left of it for ever. Redirects of the server's own origin are followed here,
+// for a client would follow them away from the broker. The endpoint event of
+// 2024-11-05 is the one thing that is rewritten; the address in it is sealed,
+// so a box cannot choose a path on the server's origin with it.
+//
+// A stream that is quiet for half a minute gets a comment between two events:
+// clients give a silent body up after five minutes.
 package broker

@@ -278,6 +278,7 @@ type Record struct {
 	Refs                   map[string]string // the secret's name, by the variable of its key
 	Limits                 Limits
 	Loopbacks              []Loopback
+	Lease                  *LeaseRecord // of a conversation's MCP servers; it then has no keys
 }
 
 // plainRecord is a Record before it is sealed: secret.Text refuses to encode.
@@ -288,7 +289,8 @@ type plainRecord struct {
 	Keys                   []plainKey
 	Refs                   map[string]string
 	Limits                 Limits
-	Loopbacks              []Loopback `json:",omitempty"`
+	Loopbacks              []Loopback  `json:",omitempty"`
+	Lease                  *plainLease `json:",omitempty"`
 }
 
 type plainKey struct {
@@ -298,7 +300,7 @@ type plainKey struct {
 }
 
 func (r Record) encode() ([]byte, error) {
-	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits, r.Loopbacks}
+	plain := plainRecord{r.Digest[:], r.Box, r.Bot, r.Conversation, r.Expires, nil, r.Refs, r.Limits, r.Loopbacks, r.Lease.plain()}
 	for _, k := range r.Keys {
 		plain.Keys = append(plain.Keys, plainKey{k.Provider, k.EnvName, k.Secret.Reveal(), k.Upstream, k.Login, k.Paths})
 	}
@@ -312,7 +314,7 @@ func decodeRecord(data []byte) (Record, error) {
 	}
 	r := Record{
 		Box: plain.Box, Bot: plain.Bot, Conversation: plain.Conversation, Expires: plain.Expires,
-		Refs: plain.Refs, Limits: plain.Limits, Loopbacks: plain.Loopbacks,
+		Refs: plain.Refs, Limits: plain.Limits, Loopbacks: plain.Loopbacks, Lease: plain.Lease.record(),
 	}
 	copy(r.Digest[:], plain.Digest)
 	for _, k := range plain.Keys {

@@ -165,3 +165,11 @@ func (g *grant) swapped(ctx context.Context, r *http.Request, t target, body io.
 	h["Accept-Encoding"] = []string{"identity"}
 	return g.send(ctx, r, &u, h, body)
 }
+
+// responseDrops are the headers of the upstream that do not cross.
+func (g *grant) responseDrops() headerSet {
+	if g.host != "" {
+		return hostResponseDrops
+	}
+	return responseDrops
+}

@@ -202,11 +202,7 @@ func (x *exchange) causeOf(err error, t *token) string {
 }
 
 // passHeaders copies what may cross, with the key overwritten.
-func (x *exchange) passHeaders(dst, src http.Header, g *grant, key *liveKey) {
-	drops := responseDrops
-	if g.host != "" {
-		drops = hostResponseDrops
-	}
+func (x *exchange) passHeaders(dst, src http.Header, drops headerSet, key *liveKey) {
 	pass(dst, src, drops)
 	for _, values := range dst {
 		for i, v := range values {
@@ -229,7 +225,7 @@ func (x *exchange) relay(res *http.Response, g *grant, key *liveKey) {
 		}
 	}
 	h := x.Header()
-	x.passHeaders(h, res.Header, g, key)
+	x.passHeaders(h, res.Header, g.responseDrops(), key)
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // otherwise net/http guesses one
 	}

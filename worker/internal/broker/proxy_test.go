@@ -217,7 +217,7 @@ func TestRefusalsHaveTheVendorsShape(t *testing.T) {
 		{a1, newTokenText(), "openai", 401, `{"error":{"code":"unknown_token","message":"M","param":null,"type":"invalid_request_error"}}`},
 		{a1, newTokenText(), "gemini", 401, `{"error":{"code":401,"message":"M","status":"UNAUTHENTICATED"}}`},
 		{a1, "omb_t0_short", "openai", 401, `{"error":{"code":"unknown_token","message":"M","param":null,"type":"invalid_request_error"}}`},
-		{a1, live, "mcp-x", 403, `{"code":"missing_grant","message":"M"}`},
+		{a1, live, "mcp", 403, `{"code":"missing_grant","message":"M"}`},
 		{a1, one, "openai", 403, `{"error":{"code":"missing_grant","message":"M","param":null,"type":"invalid_request_error"}}`},
 		{a1, one, "gemini", 403, `{"error":{"code":403,"message":"M","status":"PERMISSION_DENIED"}}`},
 		{a3, dead, "anthropic", 401, `{"error":{"message":"M","type":"authentication_error"},"type":"error"}`},

@@ -33,7 +33,7 @@ func (b *Broker) Rotate(read func(ref string) (secret.Text, error), only string)
 		}
 		text, err := read(ref)
 		if err == nil {
-			err = checkKey("the secret "+ref, text)
+			err = b.checkSecret(ref, text)
 		}
 		if err != nil {
 			return Rotated{}, err
@@ -56,6 +56,16 @@ func (b *Broker) Rotate(read func(ref string) (secret.Text, error), only string)
 		if n > 0 {
 			done.Grants += n
 			boxes[t.box] = true
+		}
+	}
+	for _, l := range b.leased() {
+		n, used, err := b.repointLease(l, fresh)
+		if err != nil {
+			return done, err
+		}
+		done.Grants += n
+		for _, box := range used {
+			boxes[box] = true
 		}
 	}
 	done.Boxes = len(boxes)
@@ -87,6 +97,7 @@ func (b *Broker) refs() []string {
 			names[ref] = true
 		}
 	}
+	b.mcpRefs(names)
 	return slices.Sorted(maps.Keys(names))
 }
 

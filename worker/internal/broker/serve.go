@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -94,6 +95,7 @@ type exchange struct {
 	shape shape
 	wrote bool
 	up    *atomic.Int64 // of the request's body, so far
+	mcp   *mcpExchange  // nil for anything but an MCP server
 }
 
 func (x *exchange) WriteHeader(status int) {
@@ -112,6 +114,10 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 func (x *exchange) refuse(code string) {
 	x.event.Code = code
+	if x.mcp != nil {
+		x.refuseMCP(code, refuse(code).message)
+		return
+	}
 	refuse(code).write(x, x.shape)
 }
 
@@ -135,6 +141,8 @@ func (b *Broker) answer(box string, w http.ResponseWriter, r *http.Request, admi
 	case code != "":
 		b.count("broker.refused")
 		x.refuse(code)
+	case call.mcp != nil:
+		b.forwardMCP(x, *call.mcp)
 	case call.route != nil && call.route.local:
 		x.WriteHeader(http.StatusOK)
 	default:
@@ -166,6 +174,7 @@ type call struct {
 	websocket *websocketRoute // nil for anything else
 	target    target
 	key       *liveKey // that it goes out with; forward finds it
+	mcp       *mcpCall // then nothing else
 }
 
 // admit says what a request may do, or the code of its refusal.
@@ -176,6 +185,9 @@ func (b *Broker) admit(box string, x *exchange) (call, string) {
 	t, ok := splitTarget(x.r.RequestURI)
 	if !ok {
 		return call{}, "not_found"
+	}
+	if l := b.leaseOf(t.token); l != nil || strings.HasPrefix(t.grant, mcpPrefix) {
+		return b.admitMCP(box, x, t, l)
 	}
 	x.shape = shapeOf(t.grant)
 	if p, ok := providerNamed(t.grant); ok {

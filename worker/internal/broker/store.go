@@ -244,7 +244,11 @@ func (s *Store) Close() error {
 type sealer struct{ aead cipher.AEAD }
 
 func newSealer(bootKey [32]byte) (*sealer, error) {
-	key, err := hkdf.Key(sha256.New, bootKey[:], nil, "botbox broker grants v1", 32)
+	return newSealerFor(bootKey, "botbox broker grants v1")
+}
+
+func newSealerFor(bootKey [32]byte, use string) (*sealer, error) {
+	key, err := hkdf.Key(sha256.New, bootKey[:], nil, use, 32)
 	if err != nil {
 		return nil, reason.New(reason.Internal, "derive the store's key: %w", err)
 	}

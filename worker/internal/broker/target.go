@@ -12,6 +12,7 @@ type target struct {
 	path         string // what follows the grant, at least "/"
 	query        string
 	hasQuery     bool // there was a question mark
+	bare         bool // nothing followed the grant, no slash either
 }
 
 // splitTarget reads /b/<token>/<grant>[/…][?query]. It only splits; checkPath
@@ -27,7 +28,8 @@ func splitTarget(raw string) (target, bool) {
 	if t.token, rest, ok = strings.Cut(rest, "/"); !ok || t.token == "" {
 		return t, false
 	}
-	t.grant, rest, _ = strings.Cut(rest, "/")
+	t.grant, rest, ok = strings.Cut(rest, "/")
+	t.bare = !ok
 	t.path = "/" + rest
 	return t, t.grant != ""
 }

@@ -183,7 +183,7 @@ func (b *Broker) pump(x *exchange, c call, key *liveKey, res *http.Response) {
 	conn.SetDeadline(time.Time{})
 	x.wrote, x.event.Status = true, http.StatusSwitchingProtocols
 	h := http.Header{}
-	x.passHeaders(h, res.Header, c.grant, key)
+	x.passHeaders(h, res.Header, c.grant.responseDrops(), key)
 	if err := writeHandshake(conn, h); err != nil {
 		x.event.Code = "client_gone"
 		return

@@ -188,6 +188,9 @@ func (s *Spec) check() error {
 	if err := s.checkEgress(); err != nil {
 		return err
 	}
+	if err := s.checkMCP(); err != nil {
+		return err
+	}
 	if err := s.checkInward(); err != nil {
 		return err
 	}
@@ -279,7 +282,6 @@ const (
 // refuseLater names what the contract has and this build has not.
 func (s *Spec) refuseLater() error {
 	for field, asked := range map[string]bool{
-		"broker.mcp":       len(s.Broker.MCP) > 0,
 		"browser.launcher": s.Browser.Launcher,
 	} {
 		if asked {

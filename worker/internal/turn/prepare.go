@@ -254,7 +254,7 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 	t.runner.raw(issued.Unbrokered)
 	t.runner.intercepts(issued.Intercepted)
 	t.trustDeclared(answer)
-	return nil
+	return t.issueMCP(answer)
 }
 
 // rotate reads the secrets of the turn's keys again.
@@ -305,7 +305,9 @@ func (t *Turn) withoutNetwork(keys []broker.Key, answer *Answer) {
 func (t *Turn) describe(a Answer) Answer {
 	a.ID, a.Box, a.Build = t.ID, "bwrap", wire.Build
 	a.EnvNames = slices.Sorted(maps.Keys(t.Plan.Env))
-	a.MCPAddresses = map[string]string{}
+	if a.MCPAddresses == nil {
+		a.MCPAddresses = map[string]string{}
+	}
 	if t.debug != nil {
 		a.DebugPort = t.debug.Number
 	}
