@@ -3,6 +3,8 @@ package turn
 import (
 	"syscall"
 	"time"
+
+	"github.com/openmausbot/botbox/shared/wire"
 )
 
 // watch ends the box when one of its limits is over that no kernel holds. What
@@ -18,6 +20,9 @@ func (t *Turn) watch() (stop func()) {
 	}
 	if l.DiskFreeMB > 0 && len(t.Kit.Disks) > 0 {
 		go t.look(quit, glance, t.diskFull, EndDisk)
+	}
+	if t.kept != "" && t.notes() != wire.NoNote {
+		go t.note(quit)
 	}
 	return func() { close(quit) }
 }
