@@ -1,0 +1,241 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/openmausbot/botbox/testbed/rig"
+)
+
+// ticker is the world of the boxes: a provider, the harness and a public host.
+type ticker struct {
+	*httptest.Server
+	mu   sync.Mutex
+	keys map[string]int
+}
+
+func newTicker(t *testing.T) *ticker {
+	k := &ticker{keys: map[string]int{}}
+	k.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/messages" {
+			k.mu.Lock()
+			k.keys[r.Header.Get("X-Api-Key")]++
+			k.mu.Unlock()
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			if _, err := w.Write([]byte("tick\n")); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+			select {
+			case <-r.Context().Done():
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}))
+	t.Cleanup(func() { k.CloseClientConnections(); k.Close() })
+	return k
+}
+
+func (k *ticker) port() string {
+	_, port, _ := net.SplitHostPort(k.Listener.Addr().String())
+	return port
+}
+
+// fleet is a supervisor with leased boxes, each of which redials on demand.
+type fleet struct {
+	*running
+	*ticker
+	n           int
+	round       int
+	work, tools string
+}
+
+func newFleet(t *testing.T, n int, child bool) *fleet {
+	t.Helper()
+	needRoot(t)
+	f := &fleet{ticker: newTicker(t), n: n}
+	tools := rig.Dir(t)
+	os.Chmod(tools, 0o755)
+	if err := rig.Compile(tools+"/redialer", "./testbed/redialer", rig.Build); err != nil {
+		t.Fatal(err)
+	}
+	rig.Write(t, tools+"/round", "0\n")
+	work := rig.Dir(t)
+	os.Chmod(work, 0o755)
+	for i := range n {
+		rig.Write(t, fmt.Sprintf("%s/%d/x", work, i), "")
+		rig.Give(t, fmt.Sprintf("%s/%d", work, i))
+	}
+	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do
+		"$BIN/botbox" run --spec "%[2]s/$i/spec" >>"%[2]s/$i/said" 2>&1 & echo $! >"%[2]s/$i/pid"; i=$((i+1)); done
+		while [ ! -e "%[2]s/stop" ]; do sleep 0.2; done`, n, work)
+	for i := range n {
+		spec := fmt.Sprintf(`{"id":"box%d","argv":[%q,%q,%q,%q,%q],"cwd":%q,"paths":{"ro":[%q]},"net":{"egress":{"allow":["127.0.0.1"],"max_bytes":1000000000}},
+			"broker":{"limits":{"bytes":1000000000}},"env":{"ANTHROPIC_API_KEY":"sk-canary","ANTHROPIC_BASE_URL":%q}}`,
+			i, tools+"/redialer", tools+"/round", fmt.Sprintf("%s/%d/done", work, i), f.port(), f.Listener.Addr().String(),
+			fmt.Sprintf("%s/%d", work, i), tools, f.URL)
+		rig.Write(t, fmt.Sprintf("%s/%d/spec", work, i), spec)
+	}
+	f.running = realWorld(t, child, []string{"OMB_PORT=" + f.port(), "OMB_EGRESS_EXCEPT=" + f.Listener.Addr().String()}, "--plain", "--", "sh", "-c", script)
+	f.work, f.tools = work, tools
+	f.await(t, "all boxes", func() bool { return f.done(0) == n })
+	return f
+}
+
+// done counts the boxes that have redialled for a round.
+func (f *fleet) done(round int) int {
+	n := 0
+	for i := range f.n {
+		if _, ok := f.at(i, round); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// at tells when a box was served in a round.
+func (f *fleet) at(box, round int) (time.Time, bool) {
+	for _, line := range strings.Split(read(fmt.Sprintf("%s/%d/done", f.work, box)), "\n") {
+		var r int
+		var ns int64
+		if n, _ := fmt.Sscan(line, &r, &ns); n == 2 && r == round {
+			return time.Unix(0, ns), true
+		}
+	}
+	return time.Time{}, false
+}
+
+// redial begins the next round.
+func (f *fleet) redial(t *testing.T) {
+	f.round++
+	rig.Write(t, f.tools+"/round.new", strconv.Itoa(f.round)+"\n")
+	if err := os.Rename(f.tools+"/round.new", f.tools+"/round"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// workerPid is the worker's of now, as the machine numbers it.
+func (f *fleet) workerPid(t *testing.T) (pid int) {
+	t.Helper()
+	f.await(t, "a worker", func() bool {
+		for _, p := range descendants(f.supervisor(t)) {
+			if strings.HasPrefix(read(fmt.Sprintf("/proc/%d/cmdline", p)), "botbox\x00serve\x00--control") {
+				pid = p // the first: a child of it that has not executed yet looks alike
+				return true
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+// ask asks the worker's interface.
+func (f *fleet) ask(t *testing.T, path string, into any) error {
+	t.Helper()
+	out, err := exec.Command("curl", "-sS", "--max-time", "5", "--unix-socket", f.out+"/run/api.sock", "http://worker"+path).Output()
+	if err == nil {
+		err = json.Unmarshal(out, into)
+	}
+	return err
+}
+
+// boxes gives the open boxes of the fleet with their engines' pids.
+func (f *fleet) boxes(t *testing.T) map[string]int {
+	t.Helper()
+	var list []struct {
+		ID  string
+		Pid int
+	}
+	f.await(t, "the list of boxes", func() bool { return f.ask(t, "/v1/boxes", &list) == nil })
+	found := map[string]int{}
+	for _, b := range list {
+		if strings.HasPrefix(b.ID, "box") && !strings.HasPrefix(b.ID, "box_") { // and no box of the self-check's
+			found[b.ID] = b.Pid
+		}
+	}
+	return found
+}
+
+func files(pid int) int {
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(entries)
+}
+
+// The worker is killed again and again under open boxes with streams. CI does
+// it 25 times; BOTBOX_KILLS says otherwise.
+func TestBoxesOutliveTheirWorker(t *testing.T) {
+	kills, boxes := 25, 50
+	if n, err := strconv.Atoi(os.Getenv("BOTBOX_KILLS")); err == nil {
+		kills = n
+	}
+	bothWays(t, func(t *testing.T, child bool) {
+		if child {
+			kills, boxes = 3, 5 // the same code, but for the reaping
+		}
+		f := newFleet(t, boxes, child)
+		before := f.boxes(t)
+		if len(before) != boxes {
+			t.Fatalf("%d boxes", len(before))
+		}
+		supervisor, heldBefore := f.supervisor(t), 0
+		var took []time.Duration
+		for range kills {
+			worker := f.workerPid(t)
+			f.awaitSettled(t, worker)
+			began := time.Now()
+			syscall.Kill(worker, syscall.SIGKILL)
+			f.redial(t)
+			f.await(t, fmt.Sprintf("round %d", f.round), func() bool { return f.done(f.round) == boxes })
+			latest := began
+			for i := range boxes {
+				if at, _ := f.at(i, f.round); at.After(latest) {
+					latest = at
+				}
+			}
+			took = append(took, latest.Sub(began))
+			if f.round == 1 {
+				heldBefore = files(supervisor)
+			}
+		}
+		slices.Sort(took)
+		t.Logf("every listener of every box served again: median %v, longest %v", took[len(took)/2], took[len(took)-1])
+		if took[len(took)/2] > time.Second {
+			t.Errorf("the median is over a second")
+		}
+		after := f.boxes(t)
+		if fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("the boxes were\n%v\nand are\n%v", before, after)
+		}
+		if held := files(supervisor); held > heldBefore {
+			t.Errorf("the supervisor has %d files open, %d after the first kill", held, heldBefore)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.keys) != 1 || f.keys["sk-canary"] != boxes*(kills+1) {
+			t.Errorf("keys upstream: %v", f.keys)
+		}
+	})
+}
+
+// awaitSettled waits until the worker has been at work for a while: one that
+// dies while it starts is started again with a pause.
+func (f *fleet) awaitSettled(t *testing.T, worker int) {
+	t.Helper()
+	f.await(t, "the worker's socket", func() bool { var any []any; return f.ask(t, "/v1/boxes", &any) == nil })
+	time.Sleep(600 * time.Millisecond)
+}
