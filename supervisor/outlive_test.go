@@ -56,6 +56,9 @@ func (k *ticker) port() string {
 	return port
 }
 
+// ample are limits that nothing here reaches, but that are counted.
+func ample(int) (egress, grant int) { return 1e9, 1e9 }
+
 // fleet is a supervisor with leased boxes, each of which redials on demand.
 type fleet struct {
 	*running
@@ -65,7 +68,7 @@ type fleet struct {
 	work, tools string
 }
 
-func newFleet(t *testing.T, n int, child bool) *fleet {
+func newFleet(t *testing.T, n int, child bool, limits func(box int) (egress, grant int)) *fleet {
 	t.Helper()
 	needRoot(t)
 	f := &fleet{ticker: newTicker(t), n: n}
@@ -85,10 +88,11 @@ func newFleet(t *testing.T, n int, child bool) *fleet {
 		"$BIN/botbox" run --spec "%[2]s/$i/spec" >>"%[2]s/$i/said" 2>&1 & echo $! >"%[2]s/$i/pid"; i=$((i+1)); done
 		while [ ! -e "%[2]s/stop" ]; do sleep 0.2; done`, n, work)
 	for i := range n {
-		spec := fmt.Sprintf(`{"id":"box%d","argv":[%q,%q,%q,%q,%q],"cwd":%q,"paths":{"ro":[%q]},"net":{"egress":{"allow":["127.0.0.1"],"max_bytes":1000000000}},
-			"broker":{"limits":{"bytes":1000000000}},"env":{"ANTHROPIC_API_KEY":"sk-canary","ANTHROPIC_BASE_URL":%q}}`,
+		egress, grant := limits(i)
+		spec := fmt.Sprintf(`{"id":"box%d","argv":[%q,%q,%q,%q,%q],"cwd":%q,"paths":{"ro":[%q]},"net":{"egress":{"allow":["127.0.0.1"],"max_bytes":%d}},
+			"broker":{"limits":{"bytes":%d}},"env":{"ANTHROPIC_API_KEY":"sk-canary","ANTHROPIC_BASE_URL":%q}}`,
 			i, tools+"/redialer", tools+"/round", fmt.Sprintf("%s/%d/done", work, i), f.port(), f.Listener.Addr().String(),
-			fmt.Sprintf("%s/%d", work, i), tools, f.URL)
+			fmt.Sprintf("%s/%d", work, i), tools, egress, grant, f.URL)
 		rig.Write(t, fmt.Sprintf("%s/%d/spec", work, i), spec)
 	}
 	f.running = realWorld(t, child, []string{"OMB_PORT=" + f.port(), "OMB_EGRESS_EXCEPT=" + f.Listener.Addr().String()}, "--plain", "--", "sh", "-c", script)
@@ -187,7 +191,7 @@ func TestBoxesOutliveTheirWorker(t *testing.T) {
 		if child {
 			kills, boxes = 3, 5 // the same code, but for the reaping
 		}
-		f := newFleet(t, boxes, child)
+		f := newFleet(t, boxes, child, ample)
 		before := f.boxes(t)
 		if len(before) != boxes {
 			t.Fatalf("%d boxes", len(before))
@@ -238,4 +242,71 @@ func (f *fleet) awaitSettled(t *testing.T, worker int) {
 	t.Helper()
 	f.await(t, "the worker's socket", func() bool { var any []any; return f.ask(t, "/v1/boxes", &any) == nil })
 	time.Sleep(600 * time.Millisecond)
+}
+
+// What ends while no worker lives is noticed: its grants die, and stay dead,
+// its files are closed, and the others go on.
+func TestABoxThatEndsWithoutAWorker(t *testing.T) {
+	f := newFleet(t, 3, false, ample)
+	supervisor, worker := f.supervisor(t), f.workerPid(t)
+	f.awaitSettled(t, worker)
+	held := files(supervisor)
+	syscall.Kill(supervisor, syscall.SIGSTOP) // so that no other worker comes
+	syscall.Kill(worker, syscall.SIGKILL)
+	engine := 0
+	for _, p := range descendants(supervisor) {
+		line := read(fmt.Sprintf("/proc/%d/cmdline", p))
+		if strings.HasPrefix(line, f.tools+"/redialer\x00") && strings.Contains(line, "/1/done") {
+			engine = p
+		}
+	}
+	if engine == 0 {
+		t.Fatal("the engine of box 1 is not to be found")
+	}
+	syscall.Kill(engine, syscall.SIGKILL)
+	f.await(t, "the end of the box", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", engine)) == "" })
+	syscall.Kill(supervisor, syscall.SIGCONT)
+	f.redial(t)
+	f.await(t, "the others", func() bool { return f.done(f.round) == 2 })
+	if boxes := f.boxes(t); len(boxes) != 2 || boxes["box1"] != 0 {
+		t.Errorf("%v", boxes)
+	}
+	var ending struct {
+		End  string
+		Code int
+	}
+	if err := f.ask(t, "/v1/boxes/box1", &ending); err != nil || ending.End != "unseen" || ending.Code != -1 {
+		t.Errorf("%v, %+v", err, ending)
+	}
+	f.await(t, "its files are closed", func() bool { return files(supervisor) < held })
+	const revoked = "the grants of boxes that are no more are revoked"
+	f.await(t, "its grants are revoked", func() bool { return strings.Count(f.stderr.String(), revoked) == 1 })
+	next := f.workerPid(t)
+	f.awaitSettled(t, next)
+	syscall.Kill(next, syscall.SIGKILL)
+	f.redial(t)
+	f.await(t, "the others again", func() bool { return f.done(f.round) == 2 })
+	if n := strings.Count(f.stderr.String(), revoked); n != 1 {
+		t.Errorf("grants were revoked %d times: %s", n, f.stderr.String())
+	}
+}
+
+// To kill the worker gives a box no new bytes.
+func TestLimitsOutliveTheWorker(t *testing.T) {
+	f := newFleet(t, 3, false, func(box int) (egress, grant int) {
+		return map[int]int{0: 1500, 1: 1e9, 2: 1e9}[box], map[int]int{0: 1e9, 1: 100, 2: 1e9}[box]
+	})
+	for range 8 {
+		worker := f.workerPid(t)
+		f.awaitSettled(t, worker)
+		syscall.Kill(worker, syscall.SIGKILL)
+		f.redial(t)
+		f.await(t, "the box with room", func() bool { _, ok := f.at(2, f.round); return ok })
+		if f.round == 1 { // control: they have something at first
+			f.await(t, "all boxes", func() bool { return f.done(1) == 3 })
+		}
+	}
+	if n := f.done(f.round); n != 1 {
+		t.Errorf("%d boxes are served in the last round, of which two have used up what they had", n)
+	}
 }

@@ -2,9 +2,7 @@ package vault
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -50,7 +48,10 @@ func New() *Vault {
 
 // Begin turns to a new worker, which is given back every box.
 func (v *Vault) Begin() {
-	v.due, v.given = slices.Sorted(maps.Keys(v.boxes)), false
+	v.due, v.given = v.due[:0], false
+	for box := range v.boxes {
+		v.due = append(v.due, box)
+	}
 }
 
 // Ended tells of boxes whose first process has ended. Bury forgets them.
