@@ -180,8 +180,9 @@ func files(pid int) int {
 	return len(entries)
 }
 
-// The worker is killed again and again under open boxes with streams. CI does
-// it 25 times; BOTBOX_KILLS says otherwise.
+// The worker is killed again and again under open boxes with streams: 25 times,
+// or as often as BOTBOX_KILLS says, and then each time counts, and not the
+// median alone, which says more on a busy machine.
 func TestBoxesOutliveTheirWorker(t *testing.T) {
 	kills, boxes := 25, 50
 	if n, err := strconv.Atoi(os.Getenv("BOTBOX_KILLS")); err == nil {
@@ -196,11 +197,14 @@ func TestBoxesOutliveTheirWorker(t *testing.T) {
 		if len(before) != boxes {
 			t.Fatalf("%d boxes", len(before))
 		}
-		supervisor, heldBefore := f.supervisor(t), 0
+		supervisor, heldBefore, openBefore, open := f.supervisor(t), 0, 0, 0
 		var took []time.Duration
 		for range kills {
 			worker := f.workerPid(t)
 			f.awaitSettled(t, worker)
+			if open = files(worker); f.round == 1 {
+				openBefore = open
+			}
 			began := time.Now()
 			syscall.Kill(worker, syscall.SIGKILL)
 			f.redial(t)
@@ -217,9 +221,10 @@ func TestBoxesOutliveTheirWorker(t *testing.T) {
 			}
 		}
 		slices.Sort(took)
+		t.Logf("files: supervisor %d, worker %d", heldBefore, openBefore)
 		t.Logf("every listener of every box served again: median %v, longest %v", took[len(took)/2], took[len(took)-1])
-		if took[len(took)/2] > time.Second {
-			t.Errorf("the median is over a second")
+		if took[len(took)/2] > time.Second || (os.Getenv("BOTBOX_KILLS") != "" && took[len(took)-1] > time.Second) {
+			t.Errorf("that is over a second")
 		}
 		after := f.boxes(t)
 		if fmt.Sprint(after) != fmt.Sprint(before) {
@@ -227,6 +232,9 @@ func TestBoxesOutliveTheirWorker(t *testing.T) {
 		}
 		if held := files(supervisor); held > heldBefore {
 			t.Errorf("the supervisor has %d files open, %d after the first kill", held, heldBefore)
+		}
+		if open > openBefore+boxes { // by then every self-check and every stream is somewhere else in its life
+			t.Errorf("the last worker had %d files open, the second %d", open, openBefore)
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -306,6 +314,7 @@ func TestLimitsOutliveTheWorker(t *testing.T) {
 			f.await(t, "all boxes", func() bool { return f.done(1) == 3 })
 		}
 	}
+	time.Sleep(time.Second) // for those that are late
 	if n := f.done(f.round); n != 1 {
 		t.Errorf("%d boxes are served in the last round, of which two have used up what they had", n)
 	}
