@@ -43,14 +43,14 @@ func (t *Turn) Attend() (int, error) {
 	if err := live.Go(t.Plan.Writable); err != nil {
 		return 0, t.runner.Refuse(t.Spec, err)
 	}
+	t.live = live
+	close(t.ready)
 	t.runner.Count("boxed")
 	return t.run(live, journal.BoxStarted), nil
 }
 
 // run stays with a box whose engine runs, and gives its exit status.
 func (t *Turn) run(live *box.Live, since journal.Event) int {
-	t.live = live
-	close(t.ready)
 	t.log(since, slog.Int("pid", live.Engine.Pid), slog.Int("landlock", live.Landlock))
 	t.record(events.Event{Event: since.Name, Life: &events.Life{Pid: live.Engine.Pid}})
 	t.learns()

@@ -86,6 +86,8 @@ func (r *Runner) resume(key string, returned *box.Returned, rec record, used spe
 		t.finish()
 		return err
 	}
+	t.live = live
+	close(t.ready)
 	go t.outlived(live)
 	return nil
 }
