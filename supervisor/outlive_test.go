@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -159,7 +160,9 @@ func (f *fleet) ask(t *testing.T, path string, into any) error {
 }
 
 // boxes gives the open boxes of the fleet with their engines' pids.
-func (f *fleet) boxes(t *testing.T) map[string]int {
+func (f *fleet) boxes(t *testing.T) map[string]int { t.Helper(); return f.boxesNamed(t, "box") }
+
+func (f *fleet) boxesNamed(t *testing.T, prefix string) map[string]int {
 	t.Helper()
 	var list []struct {
 		ID  string
@@ -168,7 +171,7 @@ func (f *fleet) boxes(t *testing.T) map[string]int {
 	f.await(t, "the list of boxes", func() bool { return f.ask(t, "/v1/boxes", &list) == nil })
 	found := map[string]int{}
 	for _, b := range list {
-		if strings.HasPrefix(b.ID, "box") && !strings.HasPrefix(b.ID, "box_") { // and no box of the self-check's
+		if strings.HasPrefix(b.ID, prefix) && !strings.HasPrefix(b.ID, "box_") { // and no box of the self-check's
 			found[b.ID] = b.Pid
 		}
 	}
@@ -317,5 +320,57 @@ func TestLimitsOutliveTheWorker(t *testing.T) {
 	time.Sleep(time.Second) // for those that are late
 	if n := f.done(f.round); n != 1 {
 		t.Errorf("%d boxes are served in the last round, of which two have used up what they had", n)
+	}
+}
+
+// A worker that dies while it starts, or while it takes boxes back, has taken
+// nothing away from the next one.
+func TestBoxesOutliveWorkersThatDieAtTheirStart(t *testing.T) {
+	f := newFleet(t, 10, false, ample)
+	before := f.boxes(t)
+	last := f.workerPid(t)
+	f.awaitSettled(t, last)
+	for i := range 4 { // five in a minute would be a worker that cannot start
+		syscall.Kill(last, syscall.SIGKILL)
+		f.await(t, "another worker", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", last)) == "" })
+		last = f.workerPid(t)
+		time.Sleep(time.Duration(i*15+rand.IntN(15)) * time.Millisecond)
+	}
+	f.redial(t)
+	f.await(t, "all boxes", func() bool { return f.done(f.round) == f.n })
+	if after := f.boxes(t); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the boxes were\n%v\nand are\n%v", before, after)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.keys) != 1 || f.keys["sk-canary"] < 2*f.n { // a cut request is asked again
+		t.Errorf("keys upstream: %v", f.keys)
+	}
+}
+
+// A browser's box has another gate, and outlives its worker all the same.
+func TestABrowsersBoxOutlivesItsWorker(t *testing.T) {
+	needRoot(t)
+	work := rig.Dir(t)
+	script := `while :; do if exec 3<>/dev/tcp/127.0.0.1/1080; then printf '\5\1\0' >&3; IFS= read -t 5 -r -N 1 b <&3 && [ "$b" = $'\5' ] && echo served; fi; sleep 0.1; done`
+	argv, _ := json.Marshal([]string{"bash", "-c", script})
+	rig.Write(t, work+"/spec", fmt.Sprintf(`{"id":"window","kind":"browser","argv":%s}`, argv))
+	r := realWorld(t, false, nil, "--plain", "--", "sh", "-c", fmt.Sprintf(`"$BIN/botbox" run --spec %q`, work+"/spec"))
+	f := &fleet{running: r}
+	served := func(more int) {
+		t.Helper()
+		was := strings.Count(r.stdout.String(), "served\n")
+		r.await(t, "the SOCKS gate", func() bool { return strings.Count(r.stdout.String(), "served\n") >= was+more })
+	}
+	served(2)
+	before := f.boxesNamed(t, "window")
+	for range 2 {
+		worker := f.workerPid(t)
+		f.awaitSettled(t, worker)
+		syscall.Kill(worker, syscall.SIGKILL)
+		served(3) // one may have been on its way
+	}
+	if after := f.boxesNamed(t, "window"); before["window"] == 0 || fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("%v, before %v", after, before)
 	}
 }
