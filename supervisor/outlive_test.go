@@ -374,3 +374,47 @@ func TestABrowsersBoxOutlivesItsWorker(t *testing.T) {
 		t.Errorf("%v, before %v", after, before)
 	}
 }
+
+// The way into a box, too: a driver reaches its browser again, through a socket
+// that was connected when the worker died.
+func TestABrowsersDebuggingPortOutlivesItsWorker(t *testing.T) {
+	needRoot(t)
+	work := rig.Dir(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	free.Close()
+	script := `use IO::Socket::INET; $ARGV[1] =~ /(\d+)/; my $l = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $1, Listen => 50, ReuseAddr => 1) or die;
+		$SIG{CHLD} = "IGNORE"; while (my $c = $l->accept) { next if fork; print $c "here\n"; sleep 600 }`
+	argv, _ := json.Marshal([]string{"bash", "-c", `exec perl -e "$1" x "$0"`, "--remote-debugging-port=" + port, script})
+	rig.Write(t, work+"/spec", fmt.Sprintf(`{"id":"window","kind":"browser","argv":%s,"browser":{"debug_port":true}}`, argv))
+	f := &fleet{running: realWorld(t, false, nil, "--plain", "--", "sh", "-c", fmt.Sprintf(`"$BIN/botbox" run --spec %q`, work+"/spec"))}
+	drive := func() {
+		t.Helper()
+		f.await(t, "the browser's port", func() bool {
+			c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second)
+			if err != nil {
+				return false
+			}
+			t.Cleanup(func() { c.Close() }) // and not before: it is open when the worker dies
+			c.SetReadDeadline(time.Now().Add(time.Second))
+			b := make([]byte, 5)
+			n, _ := c.Read(b)
+			return string(b[:n]) == "here\n"
+		})
+	}
+	for range 3 {
+		for range 10 { // of the 16 that there can be at once
+			drive()
+		}
+		worker := f.workerPid(t)
+		f.awaitSettled(t, worker)
+		syscall.Kill(worker, syscall.SIGKILL)
+	}
+	drive()
+	if boxes := f.boxesNamed(t, "window"); len(boxes) != 1 {
+		t.Errorf("%v", boxes)
+	}
+}

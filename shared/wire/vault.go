@@ -17,8 +17,8 @@ const VaultEpoch = 1
 // MaxDeposits is how many boxes the vault holds: as many as a worker opens.
 const MaxDeposits = 512
 
-// MaxVaultFiles bounds the files of one box.
-const MaxVaultFiles = 16
+// MaxVaultFiles bounds the files of one box: four, its listeners and spares.
+const MaxVaultFiles = 40
 
 // MaxVaultRecord bounds a box's record in bytes.
 const MaxVaultRecord = 256 << 10
@@ -31,6 +31,7 @@ const NoNote = "-"
 const (
 	VaultProcess  = 'p' // a pidfd; the first one's end is the box's
 	VaultListener = 'l' // a TCP socket that listens
+	VaultSpare    = 'u' // a TCP socket that is neither bound nor connected
 	VaultStatus   = 's' // the read end of a pipe, on which bubblewrap tells how the box ended
 	VaultRecord   = 'r' // a sealed memfd, which the supervisor does not read
 )

@@ -15,6 +15,7 @@ var kinds = map[byte]struct {
 }{
 	wire.VaultProcess:  {isProcess, "tells when the box is over"},
 	wire.VaultListener: {isListener, "is the box's way out; the next worker serves it"},
+	wire.VaultSpare:    {isSpare, "is the way into the box's loopback, for its sign-in or a browser's driver"},
 	wire.VaultStatus:   {isReadEnd, "tells the next worker how the box ended"},
 	wire.VaultRecord:   {isRecord, "tells the next worker what the box was promised"},
 }
@@ -41,14 +42,22 @@ func isProcess(fd int) bool {
 }
 
 func isListener(fd int) bool {
-	for option, want := range map[int]int{
-		unix.SO_DOMAIN: unix.AF_INET, unix.SO_TYPE: unix.SOCK_STREAM, unix.SO_PROTOCOL: unix.IPPROTO_TCP, unix.SO_ACCEPTCONN: 1,
-	} {
-		if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option); err != nil || got != want {
-			return false
-		}
-	}
-	return true
+	return has(fd, unix.SO_DOMAIN, unix.AF_INET) && isTCP(fd) && has(fd, unix.SO_ACCEPTCONN, 1)
+}
+
+func isSpare(fd int) bool {
+	_, err := unix.Getpeername(fd)
+	return (has(fd, unix.SO_DOMAIN, unix.AF_INET) || has(fd, unix.SO_DOMAIN, unix.AF_INET6)) && isTCP(fd) &&
+		has(fd, unix.SO_ACCEPTCONN, 0) && err == unix.ENOTCONN
+}
+
+func isTCP(fd int) bool {
+	return has(fd, unix.SO_TYPE, unix.SOCK_STREAM) && has(fd, unix.SO_PROTOCOL, unix.IPPROTO_TCP)
+}
+
+func has(fd, option, want int) bool {
+	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
+	return err == nil && got == want
 }
 
 func isReadEnd(fd int) bool {

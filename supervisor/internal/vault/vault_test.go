@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -304,41 +305,46 @@ func TestLiesAreRefused(t *testing.T) {
 	}
 	defer connected.Close()
 	v := New()
-	sixteen := make([]int, wire.MaxVaultFiles+1)
-	for i := range sixteen {
-		sixteen[i] = process
+	many := make([]int, wire.MaxVaultFiles+1)
+	for i := range many {
+		many[i] = process
 	}
 	for name, c := range map[string]struct {
 		kinds string
 		files []int
 		good  bool
 	}{
-		"whole":               {good, files, true},
-		"the most":            {strings.Repeat("p", 16), sixteen[:16], true},
-		"one too many":        {strings.Repeat("p", 17), sixteen, false},
-		"no file":             {"p", nil, false},
-		"a file more":         {"p", []int{process, process}, false},
-		"a file less":         {"pp", []int{process}, false},
-		"no process first":    {"lp", []int{listens, process}, false},
-		"unknown kind":        {"px", []int{process, file}, false},
-		"a folder of /proc":   {"p", []int{folder}, false},
-		"a file as process":   {"p", []int{file}, false},
-		"unconnected":         {"pl", []int{process, tcp}, false},
-		"connected":           {"pl", []int{process, int(connected.Fd())}, false},
-		"datagrams":           {"pl", []int{process, udp}, false},
-		"IPv6":                {"pl", []int{process, six}, false},
-		"a unix socket":       {"pl", []int{process, local}, false},
-		"a pipe as listener":  {"pl", []int{process, status}, false},
-		"a write end":         {"ps", []int{process, pipe[1]}, false},
-		"both ends":           {"ps", []int{process, both}, false},
-		"a path":              {"ps", []int{process, path}, false},
-		"a file as status":    {"ps", []int{process, file}, false},
-		"a file as record":    {"pr", []int{process, file}, false},
-		"an unsealed record":  {"pr", []int{process, memfd(t, 1, unix.F_SEAL_WRITE)}, false},
-		"a record too long":   {"pr", []int{process, memfd(t, wire.MaxVaultRecord+1, sealed)}, false},
-		"the longest record":  {"pr", []int{process, memfd(t, wire.MaxVaultRecord, sealed)}, true},
-		"a process as record": {"pr", []int{process, process}, false},
-		"record in its place": {"prl", []int{process, record, listens}, true},
+		"whole":                {good, files, true},
+		"the most":             {strings.Repeat("p", wire.MaxVaultFiles), many[:wire.MaxVaultFiles], true},
+		"one too many":         {strings.Repeat("p", wire.MaxVaultFiles+1), many, false},
+		"no file":              {"p", nil, false},
+		"a file more":          {"p", []int{process, process}, false},
+		"a file less":          {"pp", []int{process}, false},
+		"no process first":     {"lp", []int{listens, process}, false},
+		"unknown kind":         {"px", []int{process, file}, false},
+		"a folder of /proc":    {"p", []int{folder}, false},
+		"a file as process":    {"p", []int{file}, false},
+		"unconnected":          {"pl", []int{process, tcp}, false},
+		"connected":            {"pl", []int{process, int(connected.Fd())}, false},
+		"spares":               {"puu", []int{process, tcp, socket(t, unix.AF_INET6, unix.SOCK_STREAM)}, true},
+		"a listening spare":    {"pu", []int{process, listens}, false},
+		"a connected spare":    {"pu", []int{process, int(connected.Fd())}, false},
+		"a spare of datagrams": {"pu", []int{process, udp}, false},
+		"a spare that is unix": {"pu", []int{process, socket(t, unix.AF_UNIX, unix.SOCK_STREAM)}, false},
+		"datagrams":            {"pl", []int{process, udp}, false},
+		"IPv6":                 {"pl", []int{process, six}, false},
+		"a unix socket":        {"pl", []int{process, local}, false},
+		"a pipe as listener":   {"pl", []int{process, status}, false},
+		"a write end":          {"ps", []int{process, pipe[1]}, false},
+		"both ends":            {"ps", []int{process, both}, false},
+		"a path":               {"ps", []int{process, path}, false},
+		"a file as status":     {"ps", []int{process, file}, false},
+		"a file as record":     {"pr", []int{process, file}, false},
+		"an unsealed record":   {"pr", []int{process, memfd(t, 1, unix.F_SEAL_WRITE)}, false},
+		"a record too long":    {"pr", []int{process, memfd(t, wire.MaxVaultRecord+1, sealed)}, false},
+		"the longest record":   {"pr", []int{process, memfd(t, wire.MaxVaultRecord, sealed)}, true},
+		"a process as record":  {"pr", []int{process, process}, false},
+		"record in its place":  {"prl", []int{process, record, listens}, true},
 	} {
 		w := begin(t, v)
 		before := open(t)
@@ -375,7 +381,7 @@ func TestMalformedPackets(t *testing.T) {
 		"ours":              {"1 1 vault.end\n", nil},
 		"a path as box":     {"1 1 vault.drop box=../a\n", nil},
 		"over-long":         {"1 1 vault.note box=a text=" + strings.Repeat("x", wire.MaxFrame) + "\n", files},
-		"too many files":    {"1 1 vault.keep box=a kinds=" + strings.Repeat("p", 40) + "\n", append(append(append(append([]int{}, files...), files...), files...), files...)},
+		"too many files":    {"1 1 vault.keep box=a kinds=" + strings.Repeat("p", 50) + "\n", slices.Repeat(files, 10)},
 		"the end of a line": {"", nil},
 	} {
 		v := New()

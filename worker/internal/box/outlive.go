@@ -15,13 +15,13 @@ import (
 )
 
 // returnKinds are the files that a box is taken back with, in this order, and
-// its listeners follow.
+// its listeners and spares follow.
 var returnKinds = string([]rune{wire.VaultProcess, wire.VaultProcess, wire.VaultStatus, wire.VaultRecord})
 
 // Deposit shows the files that a later worker takes this box back with. They
 // stay ours: give has to make others of them.
 func (l *Live) Deposit(record *os.File, give func(kinds string, files []int) error) error {
-	kinds := returnKinds + strings.Repeat(string(wire.VaultListener), len(l.Listeners))
+	kinds := returnKinds + strings.Repeat(string(wire.VaultListener), len(l.Listeners)) + strings.Repeat(string(wire.VaultSpare), len(l.Spares))
 	holders := []syscall.Conn{l.Engine.file, l.Init.file, l.kit.status, record}
 	for _, listener := range l.Listeners {
 		tcp, ok := listener.(*net.TCPListener)
@@ -29,6 +29,9 @@ func (l *Live) Deposit(record *os.File, give func(kinds string, files []int) err
 			return reason.New(reason.Internal, "a listener of the box is none of TCP")
 		}
 		holders = append(holders, tcp)
+	}
+	for _, spare := range l.Spares {
+		holders = append(holders, spare)
 	}
 	var files []int
 	for _, h := range holders {
@@ -47,13 +50,18 @@ func (l *Live) Deposit(record *os.File, give func(kinds string, files []int) err
 }
 
 // Returned is a box whose worker died, before it is ours.
-type Returned struct{ files []*os.File }
+type Returned struct {
+	files  []*os.File
+	spares int // how many of the last ones are
+}
 
 // Return takes the files of a deposit over.
 func Return(kinds string, files []*os.File) (*Returned, error) {
-	r := &Returned{files}
-	listeners, ok := strings.CutPrefix(kinds, returnKinds)
-	if !ok || len(kinds) != len(files) || strings.Trim(listeners, string(wire.VaultListener)) != "" {
+	r := &Returned{files: files}
+	sockets, ok := strings.CutPrefix(kinds, returnKinds)
+	spares := strings.TrimLeft(sockets, string(wire.VaultListener))
+	r.spares = len(spares)
+	if !ok || len(kinds) != len(files) || strings.Trim(spares, string(wire.VaultSpare)) != "" {
 		r.Close()
 		return nil, reason.New(reason.Internal, "a box came back with files of the kinds %q", kinds)
 	}
@@ -103,11 +111,18 @@ func (r *Returned) Live(f Facts) (*Live, *Kit, error) {
 		Engine: &Process{f.Engine, r.files[0]}, Init: &Process{f.Init, r.files[1]}, Landlock: f.Landlock,
 		kit: k, exit: make(chan int, 1),
 	}
-	err := l.listen(r.files[4:], f.Listen)
+	sockets, spares := r.files[4:len(r.files)-r.spares], r.files[len(r.files)-r.spares:]
+	l.Spares = spares
+	err := l.listen(sockets, f.Listen)
+	for _, spare := range spares {
+		if err == nil {
+			err = abroad(spare)
+		}
+	}
 	if err == nil {
 		err = k.openDisks(f.Disks)
 	}
-	for _, file := range r.files[3:] { // the record, and what there are listeners of
+	for _, file := range r.files[3 : 4+len(sockets)] { // the record was read, and there are listeners of the rest
 		file.Close()
 	}
 	if err != nil {
@@ -119,6 +134,18 @@ func (r *Returned) Live(f Facts) (*Live, *Kit, error) {
 		l.Kill()
 	}()
 	return l, k, nil
+}
+
+// abroad is elsewhere for a file that must go on not to block.
+func abroad(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return reason.New(reason.System, "take a spare back: %w", err)
+	}
+	if err := raw.Control(func(fd uintptr) { err = elsewhere(int(fd)) }); err != nil {
+		return reason.New(reason.System, "take a spare back: %w", err)
+	}
+	return err
 }
 
 // openDisks opens what is looked at for a limit of the disk.

@@ -15,13 +15,16 @@ type Used struct {
 }
 
 // Used tells what a box has used of those of its grants that have a limit of
-// bytes or tokens, by provider.
+// bytes or tokens, by grant; what was not used does not stand in it.
 func (b *Broker) Used(box string) map[string]Used {
 	used := map[string]Used{}
 	for name, m := range b.metered(box) {
 		m.mu.Lock()
-		used[name] = Used{m.bytes.Load(), m.tokens}
+		u := Used{m.bytes.Load(), m.tokens}
 		m.mu.Unlock()
+		if u != (Used{}) {
+			used[name] = u
+		}
 	}
 	return used
 }

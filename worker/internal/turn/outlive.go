@@ -25,13 +25,17 @@ type record struct {
 	Facts box.Facts `json:"facts"`
 	Ports box.Ports `json:"ports"`
 	Raw   []string  `json:"raw"`
+
+	Debug     *box.Debug `json:"debug,omitempty"`
+	DebugPort int        `json:"debug_port,omitempty"` // where it is served
 }
 
 // kept is the part of a spec that is held while a box runs.
 func kept(s spec.Spec) spec.Spec {
 	return spec.Spec{
 		V: s.V, Kind: s.Kind, Bot: s.Bot, Conversation: s.Conversation, Turn: s.Turn, Engine: s.Engine, TTY: s.TTY,
-		Net: spec.Net{Mode: s.Net.Mode, Egress: s.Net.Egress, Harness: s.Net.Harness}, Limits: s.Limits, Profile: s.Profile,
+		Net: spec.Net{Mode: s.Net.Mode, Egress: s.Net.Egress, Harness: s.Net.Harness, Relay: s.Net.Relay}, Limits: s.Limits,
+		Broker: spec.Broker{Limits: s.Broker.Limits}, Profile: s.Profile,
 	}
 }
 
@@ -54,7 +58,14 @@ func (t *Turn) deposit(live *box.Live) {
 }
 
 func (t *Turn) keep(live *box.Live, key string) error {
-	b, err := json.Marshal(record{wire.Build, t.ID, t.Since, kept(t.Spec), live.Facts(t.Plan.Listen), t.Plan.Ports, t.raw})
+	rec := record{
+		Build: wire.Build, ID: t.ID, Since: t.Since, Spec: kept(t.Spec), Facts: live.Facts(t.Plan.Listen),
+		Ports: t.Plan.Ports, Raw: t.raw, Debug: t.Plan.Debug,
+	}
+	if t.debug != nil {
+		rec.DebugPort = t.debug.Number
+	}
+	b, err := json.Marshal(rec)
 	if err != nil {
 		return err
 	}
@@ -82,13 +93,15 @@ type spent struct {
 	Grants map[string]broker.Used `json:"grants,omitempty"`
 }
 
-// notes gives it as a text for the vault; a box without such limits has none.
+// counts tells whether the box has a limit of what it uses in all.
+func (t *Turn) counts() bool {
+	l := t.Spec.Broker.Limits
+	return t.egress.Budget != nil || l.Bytes > 0 || l.Tokens > 0
+}
+
+// notes gives what was spent as a text for the vault.
 func (t *Turn) notes() string {
-	s := spent{t.egress.Budget.Used(), t.runner.Broker.Used(t.ID)}
-	if t.egress.Budget == nil && len(s.Grants) == 0 {
-		return wire.NoNote
-	}
-	b, _ := json.Marshal(s)
+	b, _ := json.Marshal(spent{t.egress.Budget.Used(), t.runner.Broker.Used(t.ID)})
 	return string(b)
 }
 
@@ -105,9 +118,14 @@ func (t *Turn) note(quit <-chan struct{}) {
 			return
 		case <-ticker.C:
 		}
-		if now := t.notes(); now != last && now != wire.NoNote {
-			last = now
-			t.runner.Vault.Note(t.kept, now)
+		now := t.notes()
+		if now == last {
+			continue
+		}
+		last = now
+		if err := t.runner.Vault.Note(t.kept, now); err != nil {
+			t.runner.Log.Warn("the next worker will not know what a box has used up", slog.String("box_id", t.ID), slog.String("cause", err.Error()))
+			return
 		}
 	}
 }

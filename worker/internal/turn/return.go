@@ -7,6 +7,7 @@ import (
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/events"
+	"github.com/openmausbot/botbox/worker/internal/gate/devtools"
 	"github.com/openmausbot/botbox/worker/internal/journal"
 	"github.com/openmausbot/botbox/worker/internal/vault"
 )
@@ -53,7 +54,7 @@ func (r *Runner) takeBack(d vault.Deposit) error {
 func (r *Runner) resume(key string, returned *box.Returned, rec record, used spent) error {
 	t := &Turn{
 		Spec: rec.Spec, Since: rec.Since, runner: r, ready: make(chan struct{}), ended: make(chan struct{}),
-		Plan: &box.Plan{ID: rec.ID, Ports: rec.Ports, Listen: rec.Facts.Listen, Pids: rec.Spec.Limits.Pids},
+		Plan: &box.Plan{ID: rec.ID, Ports: rec.Ports, Listen: rec.Facts.Listen, Pids: rec.Spec.Limits.Pids, Debug: rec.Debug},
 		kept: key, raw: rec.Raw,
 	}
 	err := t.chooseGates()
@@ -76,6 +77,7 @@ func (r *Runner) resume(key string, returned *box.Returned, rec record, used spe
 		return err
 	}
 	t.Kit = kit
+	t.debugAgain(rec.DebugPort)
 	t.egress.Budget.Spend(used.Egress)
 	r.Broker.Spend(t.ID, used.Grants)
 	r.raw(t.raw)
@@ -90,6 +92,19 @@ func (r *Runner) resume(key string, returned *box.Returned, rec record, used spe
 	close(t.ready)
 	go t.outlived(live)
 	return nil
+}
+
+// debugAgain serves a browser's debugging port where it was. Another may have
+// taken it meanwhile: the box goes on without.
+func (t *Turn) debugAgain(port int) {
+	if t.Plan.Debug == nil || port == 0 {
+		return
+	}
+	var err error
+	if t.debug, err = devtools.Listen(port); err != nil {
+		t.debug = nil
+		t.runner.Log.Warn("a browser's debugging port cannot be served again", slog.String("box_id", t.ID), slog.String("cause", err.Error()))
+	}
 }
 
 // outlived stays with the box until it has ended, as Attend does.

@@ -3,8 +3,6 @@ package turn
 import (
 	"syscall"
 	"time"
-
-	"github.com/openmausbot/botbox/shared/wire"
 )
 
 // watch ends the box when one of its limits is over that no kernel holds. What
@@ -21,7 +19,7 @@ func (t *Turn) watch() (stop func()) {
 	if l.DiskFreeMB > 0 && len(t.Kit.Disks) > 0 {
 		go t.look(quit, glance, t.diskFull, EndDisk)
 	}
-	if t.kept != "" && t.notes() != wire.NoNote {
+	if t.kept != "" && t.counts() {
 		go t.note(quit)
 	}
 	return func() { close(quit) }
