@@ -42,7 +42,9 @@ func kept(s spec.Spec) spec.Spec {
 // deposit puts what the box outlives this worker with into the vault, and its
 // grants into the database, before its engine runs. Only a leased box can
 // outlive us: another's bubblewrap is our child, and dies with us. Where it
-// fails the box runs all the same, as it would without a supervisor.
+// fails the box runs all the same, as it would without a supervisor. So does a
+// box with declared hosts: the key of its certificate is in no record, and
+// without it a gate would let its placeholders through to those hosts.
 func (t *Turn) deposit(live *box.Live) {
 	if t.runner.Vault == nil || t.Kit.First != box.LeaseFD {
 		return
@@ -58,6 +60,9 @@ func (t *Turn) deposit(live *box.Live) {
 }
 
 func (t *Turn) keep(live *box.Live, key string) error {
+	if t.hosts != nil {
+		return reason.New(reason.BoxFailed, "it has declared hosts, whose certificate only this worker has")
+	}
 	rec := record{
 		Build: wire.Build, ID: t.ID, Since: t.Since, Spec: kept(t.Spec), Facts: live.Facts(t.Plan.Listen),
 		Ports: t.Plan.Ports, Raw: t.raw, Debug: t.Plan.Debug,

@@ -174,7 +174,6 @@ func TestABoxThatEndedUnseen(t *testing.T) {
 
 // The record holds nothing of the environment, the arguments or the keys.
 func TestTheRecordHoldsNoSecret(t *testing.T) {
-	r, _ := newRunner(t)
 	s := plain(t)
 	s.Argv = append(s.Argv, "canary-prompt")
 	s.Env = map[string]spec.Value{"ANTHROPIC_API_KEY": {Ref: "anthropic"}}
@@ -188,7 +187,13 @@ func TestTheRecordHoldsNoSecret(t *testing.T) {
 	if err != nil || len(back.Spec.Net.Egress.Deny) != 1 {
 		t.Errorf("%v: %+v", err, back)
 	}
-	_ = r
+}
+
+// Its gate would be another's after a worker's death: it is not kept.
+func TestABoxWithDeclaredHostsIsNotKept(t *testing.T) {
+	if err := (&Turn{hosts: &declared{}}).keep(nil, "key"); err == nil || !strings.Contains(err.Error(), "declared hosts") {
+		t.Errorf("%v", err)
+	}
 }
 
 func FuzzParseRecord(f *testing.F) {
