@@ -54,7 +54,8 @@ func TestPlainCommandRunsAsTheAccount(t *testing.T) {
 }
 
 func TestHostileWorkersAreReplaced(t *testing.T) {
-	for _, mode := range []string{"long", "seq", "epoch", "verb", "unasked", "lease", "twice", "flood", "close"} {
+	for _, mode := range []string{"long", "seq", "epoch", "verb", "unasked", "lease", "twice", "flood", "close",
+		"vault-nonsense", "vault-lie", "vault-many", "vault-close", "vault-unread"} {
 		t.Run(mode, func(t *testing.T) {
 			r := start(t, world{vars: "OMB_BOX_FAKE=" + mode})
 			r.await(t, "a second worker", func() bool { return r.starts() >= 2 })
@@ -63,10 +64,47 @@ func TestHostileWorkersAreReplaced(t *testing.T) {
 			if got := r.status(t); got == 2 || got == 100 {
 				t.Errorf("exit %d: %s", got, r.stderr.String())
 			}
-			if mode != "close" && !strings.Contains(r.stderr.String(), "the worker is replaced: ") {
+			if !strings.HasSuffix(mode, "close") && !strings.Contains(r.stderr.String(), "the worker is replaced: ") {
 				t.Errorf("said nothing: %s", r.stderr.String())
 			}
 		})
+	}
+}
+
+// What a worker left in the vault is closed with its own end, and what was
+// refused at once: under the third worker no file of the first two is open.
+func TestAHostileWorkerLeavesNothingInTheVault(t *testing.T) {
+	for _, mode := range []string{"vault-lie", "vault-many", "vault-unread"} {
+		r := start(t, world{vars: "OMB_BOX_FAKE=" + mode})
+		r.await(t, "a third worker", func() bool { return r.starts() >= 3 })
+		pid := r.supervisor(t)
+		most := 40
+		if mode == "vault-unread" {
+			most += 2 * 512 // one that lives has what it is given
+		}
+		if n := files(pid); n > most {
+			t.Errorf("%s: %d files", mode, n)
+		}
+		r.await(t, "nothing is left of the dead ones", func() bool { return files(pid) <= most })
+		syscall.Kill(pid, syscall.SIGTERM)
+		r.status(t)
+	}
+}
+
+// A worker that does nothing but allowed things, as fast as it can, keeps
+// nobody from being heard.
+func TestAFloodOfDepositsDelaysNoStop(t *testing.T) {
+	r := start(t, world{vars: "OMB_BOX_FAKE=vault-flood"})
+	r.await(t, "the worker", func() bool { return r.starts() == 1 })
+	pid := r.supervisor(t)
+	time.Sleep(300 * time.Millisecond)
+	if n := files(pid); n > 40 {
+		t.Errorf("%d files", n)
+	}
+	began := time.Now()
+	syscall.Kill(pid, syscall.SIGTERM)
+	if got := r.status(t); got == 2 || time.Since(began) > 8*time.Second {
+		t.Errorf("exit %d after %v: %s", got, time.Since(began), r.stderr.String())
 	}
 }
 

@@ -31,6 +31,14 @@ const (
 	BoxKill    Verb = "box.kill"
 	Drained    Verb = "drained"
 	Error      Verb = "error"
+
+	VaultKeep Verb = "vault.keep"
+	VaultNote Verb = "vault.note"
+	VaultDrop Verb = "vault.drop"
+	VaultNext Verb = "vault.next"
+	VaultHave Verb = "vault.have"
+	VaultEnd  Verb = "vault.end"
+	VaultFull Verb = "vault.full"
 )
 
 // Form is what a value may look like.
@@ -80,6 +88,14 @@ func Verbs() []Row {
 		{ToSupervisor, BoxKill, []Key{{"lease", Name}}, "kill what runs as a leased user"},
 		{ToSupervisor, Drained, nil, "no box is left; the worker exits now"},
 		{ToSupervisor, Error, []Key{{"code", Name}}, "the box that box.start asked for could not be started: a reason code"},
+
+		{ToSupervisor, VaultKeep, []Key{{"box", Name}, {"kinds", Name}}, "hold these files of a box until its first process ends"},
+		{ToSupervisor, VaultNote, []Key{{"box", Name}, {"text", Text}}, "what the next worker has to know of a box, in place of what was noted before"},
+		{ToSupervisor, VaultDrop, []Key{{"box", Name}}, "the box is over: close its files"},
+		{ToSupervisor, VaultNext, nil, "give back the files of one more box"},
+		{ToWorker, VaultHave, []Key{{"box", Name}, {"kinds", Name}, {"text", Text}}, "answers vault.next with the files of a box"},
+		{ToWorker, VaultEnd, nil, "answers vault.next: every box was given back"},
+		{ToWorker, VaultFull, []Key{{"box", Name}}, "there is no room for the files of this box: it will not outlive its worker"},
 	}
 }
 

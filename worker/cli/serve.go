@@ -27,6 +27,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/journal"
 	"github.com/openmausbot/botbox/worker/internal/lease"
 	"github.com/openmausbot/botbox/worker/internal/turn"
+	"github.com/openmausbot/botbox/worker/internal/vault"
 )
 
 // worker is a running `botbox serve`.
@@ -111,8 +112,7 @@ func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (
 	w.runner.Count = func(name string) { w.store.Add(name, 1) }
 	w.runner.Events = events.New(events.Size)
 	w.rule(supervised)
-	w.dropGrants(old)
-	return w, nil
+	return w, w.takeBack(old)
 }
 
 // rule takes the worker's cgroup over, if it was delegated: the supervisor,
@@ -138,19 +138,36 @@ func (w *worker) openStore() ([]broker.Record, error) {
 	return old, err
 }
 
-// dropGrants revokes the grants of a worker that died: the listeners of their
-// boxes died with it, so nobody could use them rightly.
-func (w *worker) dropGrants(old []broker.Record) {
-	if w.runner.Broker.Adopt(old) == 0 {
-		return
-	}
-	for _, r := range old {
-		for _, box := range r.BoxNames() { // an MCP lease waits for its conversation's next box
-			w.runner.Broker.Revoke(box)
+// takeBack goes on with the boxes that outlived a worker, and revokes the
+// grants of those that did not.
+func (w *worker) takeBack(old []broker.Record) error {
+	w.runner.Broker.Adopt(old)
+	if w.channel != nil {
+		v, err := vault.Open(control.FdVault)
+		if err != nil {
+			return reason.New(reason.System, "open the vault: %w", err)
 		}
+		deposits, err := v.Take()
+		if err != nil {
+			return reason.New(reason.System, "take back what is in the vault: %w", err)
+		}
+		w.runner.Vault = v
+		go v.Listen(func(string) { w.log.Warn("the vault is full: a box will not outlive this worker") })
+		w.runner.TakeBack(deposits)
 	}
-	w.store.Add("grants_lost", uint64(len(old)))
-	w.log.Warn("the grants of a worker that died are revoked", slog.Int("grants", len(old)))
+	var boxes []string
+	for _, r := range old {
+		boxes = append(boxes, r.BoxNames()...) // none of an MCP lease that waits for its conversation
+	}
+	gone := w.runner.Orphans(boxes)
+	for _, id := range gone {
+		w.runner.Broker.Revoke(id)
+	}
+	if len(gone) > 0 {
+		w.store.Add("grants_lost", uint64(len(gone)))
+		w.log.Warn("the grants of boxes that are no more are revoked", slog.Int("grants", len(gone)))
+	}
+	return nil
 }
 
 func (w *worker) close() {

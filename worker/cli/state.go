@@ -29,9 +29,20 @@ type state struct {
 	checks report.Checks
 }
 
+// boxesFirst is how long a worker that took boxes over serves them before it
+// looks at the machine, which is known to make boxes then.
+const boxesFirst = 2 * time.Second
+
 // atBoot looks at the machine once the worker takes specs: what it finds is
 // for the report, and no spec waits for it.
 func (s *state) atBoot() {
+	if len(s.w.runner.Running()) > 0 {
+		select {
+		case <-time.After(boxesFirst):
+		case <-s.stop:
+			return
+		}
+	}
 	found := s.w.runner.Spawner.Detect(os.Getenv("PATH"), s.entry)
 	s.mu.Lock()
 	s.found = found

@@ -17,7 +17,7 @@
 //	   ▲   │              │
 //	   │   └──► replacing ◄┘  (bad frame, silence, closed channel)
 //	   │            │ its exit
-//	   └─backoff ◄──┴──────► failed (five exits in a minute, or the box's worker)
+//	   └─backoff ◄──┴──────► failed (five starts in a minute that led to no work, or the box's worker)
 //
 // machine.go decides and touches nothing; loop.go does what it decides.
 package control

@@ -13,6 +13,7 @@ import (
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
 	"github.com/openmausbot/botbox/supervisor/internal/reap"
+	"github.com/openmausbot/botbox/supervisor/internal/vault"
 )
 
 // link is one worker and our ends of what joins it with us. Its own ends are
@@ -21,9 +22,10 @@ type link struct {
 	pid    int
 	to     int          // FIFO that we write, its fd 3
 	from   *os.File     // FIFO that we read, its fd 4
-	vault  int          // SEQPACKET, its fd 5, for the listening sockets
+	vault  *vault.Line  // SEQPACKET, its fd 5, for the listening sockets
 	order  wire.Order   // of what we write
 	frames chan inbound // of what it writes; nil after the first error
+	hushed bool         // nothing more is taken from it into the vault
 	quit   chan struct{}
 }
 
@@ -37,6 +39,13 @@ func (k *link) inbox() chan inbound {
 		return nil
 	}
 	return k.frames
+}
+
+func (k *link) deposits() <-chan vault.Packet {
+	if k == nil || k.hushed {
+		return nil
+	}
+	return k.vault.In()
 }
 
 // asAccount starts a child with the account's ids, no other group, its own
@@ -61,13 +70,14 @@ func startLink(c Config, table *reap.Table, epoch uint32, key [32]byte) (*link, 
 	if err != nil {
 		return nil, errors.Join(err, closeAll(to[:]))
 	}
-	vault, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	line, theirs, err := vault.Pair()
 	if err != nil {
 		return nil, errors.Join(err, closeAll(to[:], from[:]))
 	}
 	var hand [2]int
 	if err := unix.Pipe2(hand[:], unix.O_CLOEXEC); err != nil {
-		return nil, errors.Join(err, closeAll(to[:], from[:], vault[:]))
+		line.Close()
+		return nil, errors.Join(err, closeAll(to[:], from[:], []int{theirs}))
 	}
 	argv := []string{"botbox", "serve", "--control"}
 	if c.Mode == Box {
@@ -75,15 +85,16 @@ func startLink(c Config, table *reap.Table, epoch uint32, key [32]byte) (*link, 
 	}
 	pid, err := table.Start(c.Program, argv, &syscall.ProcAttr{
 		Env:   workerEnv(c.Env, c.Account, c.RunDir, c.StateDir),
-		Files: []uintptr{0, 1, 2, uintptr(to[0]), uintptr(from[1]), uintptr(vault[1]), uintptr(hand[0])},
+		Files: []uintptr{0, 1, 2, uintptr(to[0]), uintptr(from[1]), uintptr(theirs), uintptr(hand[0])},
 		Sys:   asAccount(c),
 	})
-	closeAll([]int{to[0], from[1], vault[1], hand[0]})
+	closeAll([]int{to[0], from[1], theirs, hand[0]})
 	if err != nil {
-		closeAll([]int{to[1], from[0], vault[0], hand[1]})
+		line.Close()
+		closeAll([]int{to[1], from[0], hand[1]})
 		return nil, notStartable(err)
 	}
-	k := &link{pid: pid, to: to[1], from: os.NewFile(uintptr(from[0]), "from-worker"), vault: vault[0],
+	k := &link{pid: pid, to: to[1], from: os.NewFile(uintptr(from[0]), "from-worker"), vault: line,
 		order: wire.Order{Epoch: epoch}, frames: make(chan inbound), quit: make(chan struct{})}
 	go k.read(epoch, k.frames)
 	go handOver(hand[1], wire.EncodeHandover(wire.Handover{
@@ -172,8 +183,9 @@ func (k *link) send(verb wire.Verb, keyvals ...string) error {
 
 func (k *link) close() {
 	close(k.quit)
-	closeAll([]int{k.to, k.vault})
+	closeAll([]int{k.to})
 	k.from.Close()
+	k.vault.Close()
 }
 
 // lookPath finds a command as execvp does. Neither answer is our fault, so

@@ -13,6 +13,7 @@ import (
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
 	"github.com/openmausbot/botbox/supervisor/internal/reap"
+	"github.com/openmausbot/botbox/supervisor/internal/vault"
 )
 
 // Config is what the boot has found out.
@@ -47,13 +48,14 @@ type loop struct {
 	link    *link // to the worker of this epoch
 	pid     int   // process id of the unboxed command
 	key     [32]byte
+	vault   *vault.Vault
 	lines   *Log
 	service chan string
 }
 
 // Run keeps the worker alive until the end and gives the exit status.
 func Run(c Config, signals *Signals, log *Log) (int, error) {
-	l := &loop{Config: c, lines: log, service: serviceManager(c.Env)}
+	l := &loop{Config: c, lines: log, service: serviceManager(c.Env), vault: vault.New()}
 	if _, err := unix.Getrandom(l.key[:], 0); err != nil {
 		return 0, fmt.Errorf("make the boot key: %w", err)
 	}
@@ -88,6 +90,10 @@ func (l *loop) one(signals *Signals) {
 		}
 	case in := <-l.link.inbox():
 		l.arrived(in)
+	case p := <-l.link.deposits():
+		l.deposited(p)
+	case d := <-l.vault.Ended():
+		l.vault.Bury(d)
 	case <-deadline:
 		l.machine.deadline()
 	}
@@ -106,6 +112,24 @@ func (l *loop) arrived(in inbound) {
 	}
 }
 
+// deposited does what the worker asks of the vault. After the first thing that
+// is wrong, nothing that it has said counts.
+func (l *loop) deposited(p vault.Packet) {
+	answer, err := l.vault.Serve(p)
+	if err == nil && answer != nil {
+		err = l.link.vault.Send(answer)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		l.link.hushed = true
+		l.machine.closed()
+	default:
+		l.link.hushed = true
+		l.machine.bad(fmt.Errorf("vault: %w", err))
+	}
+}
+
 func (l *loop) ended(e reap.Ended) {
 	switch {
 	case l.link != nil && e.PID == l.link.pid:
@@ -119,13 +143,16 @@ func (l *loop) ended(e reap.Ended) {
 }
 
 // lastWords hears out the worker that has ended: box.exited may still be in
-// the pipe. Its end is sure, unless a descendant holds the pipe open.
+// the pipe, and a box that has just started in the vault's pair. Their end is
+// sure, unless a descendant holds them open.
 func (l *loop) lastWords() {
 	timeout := time.After(closeGrace)
-	for l.link.frames != nil {
+	for l.link.frames != nil || !l.link.hushed {
 		select {
 		case in := <-l.link.inbox():
 			l.arrived(in)
+		case p := <-l.link.deposits():
+			l.deposited(p)
 		case <-timeout:
 			return
 		}
@@ -137,6 +164,7 @@ func (l *loop) now() time.Time { return time.Now() }
 func (l *loop) log(format string, args ...any) { l.lines.Warn(format, args...) }
 
 func (l *loop) startWorker(epoch uint32) error {
+	l.vault.Begin()
 	var err error
 	l.link, err = startLink(l.Config, &l.table, epoch, l.key)
 	return err

@@ -29,6 +29,7 @@ const (
 	backoffMin  = 250 * time.Millisecond
 	backoffMax  = 30 * time.Second
 	crashSpan   = time.Minute
+	settled     = 500 * time.Millisecond // ready for so long, a worker can start
 	crashLimit  = 5
 )
 
@@ -255,11 +256,16 @@ func (m *machine) workerEnded(ws syscall.WaitStatus) {
 	}
 }
 
-// crashed plans the next start, or gives up.
+// crashed plans the next start, or gives up. A worker that had been at work is
+// started again at once and as often as need be: open boxes wait for it, and
+// to give up would end them.
 func (m *machine) crashed() {
 	now := m.now()
-	if m.isReady && now.Sub(m.readyAt) >= crashSpan {
+	if m.isReady && now.Sub(m.readyAt) >= settled {
 		m.failures = 0
+		m.state = backoff
+		m.in(0)
+		return
 	}
 	recent := m.crashes[:0]
 	for _, t := range m.crashes {

@@ -120,11 +120,39 @@ func TestBackoffDoublesAndEnds(t *testing.T) {
 	if m.state != starting || last != backoffMax {
 		t.Errorf("state %d, last wait %v", m.state, last)
 	}
-	m.becomeReady() // a healthy minute forgives
-	f.clock = f.clock.Add(2 * time.Minute)
+	m.becomeReady() // one that has been at work starts again at once, and the next wait is short again
+	f.clock = f.clock.Add(settled)
+	m.workerEnded(7 << 8)
+	if d := pass(m, f); d != 0 {
+		t.Errorf("waited %v", d)
+	}
 	m.workerEnded(7 << 8)
 	if d := pass(m, f); d != backoffMin {
 		t.Errorf("waited %v", d)
+	}
+}
+
+// Open boxes wait for the next worker, so a worker that could start is started
+// again however often somebody kills it. One that dies right after its start
+// is not.
+func TestAWorkerAtWorkIsAlwaysStartedAgain(t *testing.T) {
+	for _, c := range []struct {
+		lives  time.Duration
+		starts uint32
+	}{{settled, 101}, {settled - 1, 5}} {
+		m, f := boot(Serve)
+		for range 100 {
+			m.becomeReady()
+			f.clock = f.clock.Add(c.lives)
+			m.workerEnded(9)
+			if m.state != backoff {
+				break
+			}
+			pass(m, f)
+		}
+		if m.epoch != c.starts {
+			t.Errorf("one that lived %v was started %d times", c.lives, m.epoch)
+		}
 	}
 }
 

@@ -191,11 +191,12 @@ func workerComesBack(b *bed) (string, error) {
 	if len(old) != 1 {
 		return fmt.Sprint(old), errors.New("there is no one worker")
 	}
-	open, err := b.box("open", `{"memory_mb":64}`, `$| = 1; print "up\n"; sleep 600`)
+	open, err := b.box("open", `{"memory_mb":64}`, `my $go; $SIG{USR1} = sub { $go = 1 }; $| = 1; print "up\n"; sleep 1 until $go; `+hog)
 	if err != nil {
 		return "", err
 	}
 	defer open.kill()
+	engine := b.pid("open")
 	begin := time.Now()
 	unix.Kill(old[0], unix.SIGKILL)
 	err = eventually(30*time.Second, func() bool {
@@ -215,17 +216,39 @@ func workerComesBack(b *bed) (string, error) {
 	if read(group, "cgroup.procs") == "" {
 		return "", errors.New("control: the box that was open is gone already")
 	}
+	if now := b.pid("open"); now != engine || engine <= 1 {
+		return fmt.Sprint(engine, now), errors.New("the next worker does not have the box")
+	}
 	// A second box of that name must not get into the first one's cgroup.
 	again := b.boxed("open", `{"memory_mb":64}`, `print "ran"`)
 	if err := again.startIn(b.part("botbox-worker")); err != nil {
 		return "", err
 	}
-	if out := again.end(); out.code != 125 || out.stdout != "" || !strings.Contains(out.stderr, "reason: limits-unavailable") {
+	if out := again.end(); out.code != 100 || out.stdout != "" || !strings.Contains(out.stderr, "a box of this name is running") {
 		return out.String(), errors.New("two boxes are in one cgroup")
 	}
-	open.kill()
+	// The next worker holds it to its limit, and tells what it ended of.
+	unix.Kill(engine, unix.SIGUSR1)
+	var told string
+	err = eventually(20*time.Second, func() bool {
+		told, _ = b.get("/v1/boxes/open")
+		return strings.Contains(told, `"end":"oom"`) && strings.Contains(told, `"code":137`)
+	})
+	if err != nil {
+		return told, errors.New("it did not end of its memory")
+	}
 	if err := eventually(5*time.Second, func() bool { _, err := os.Stat(group); return err != nil }); err != nil {
 		return "", fmt.Errorf("its cgroup stays: %w", err)
 	}
 	return took.String(), nil
+}
+
+// pid is the engine's of a box, 0 without one.
+func (b *bed) pid(box string) int {
+	var told struct{ Pid int }
+	text, err := b.get("/v1/boxes/" + box)
+	if err != nil || json.Unmarshal([]byte(text), &told) != nil {
+		return 0
+	}
+	return told.Pid
 }

@@ -134,7 +134,15 @@ func (l *Live) admit(packet string, files []*os.File, p *Plan) error {
 	if err := l.admitSpares(files[d.Listeners:], p.Spares); err != nil {
 		return err
 	}
-	for i, f := range files[:d.Listeners] {
+	return l.listen(files[:d.Listeners], p.Listen)
+}
+
+// listen takes listeners over, one for each port.
+func (l *Live) listen(files []*os.File, ports []int) error {
+	if len(files) != len(ports) {
+		return reason.New(reason.BoxFailed, "%w", wire.ErrDonation)
+	}
+	for i, f := range files {
 		if v, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || v != 1 {
 			return reason.New(reason.BoxFailed, "the box donated something that is no listener")
 		}
@@ -144,7 +152,7 @@ func (l *Live) admit(packet string, files []*os.File, p *Plan) error {
 		}
 		l.Listeners = append(l.Listeners, listener)
 		at, _ := listener.Addr().(*net.TCPAddr)
-		if at == nil || at.Port != p.Listen[i] || !at.IP.IsLoopback() {
+		if at == nil || at.Port != ports[i] || !at.IP.IsLoopback() {
 			return reason.New(reason.BoxFailed, "the box donated a listener of another port")
 		}
 	}

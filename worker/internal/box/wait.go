@@ -48,11 +48,24 @@ func (p *Process) Wait() error {
 	if err != nil {
 		return err
 	}
-	return conn.Read(func(fd uintptr) bool {
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(poll, 0)
-		return n == 1 || (err != nil && err != unix.EINTR)
-	})
+	return conn.Read(over)
+}
+
+func over(pidfd uintptr) bool {
+	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, 0)
+	return n == 1 || (err != nil && err != unix.EINTR)
+}
+
+func (p *Process) ended() (yes bool) {
+	conn, err := p.file.SyscallConn()
+	if err != nil {
+		return true
+	}
+	if err := conn.Control(func(fd uintptr) { yes = over(fd) }); err != nil {
+		return true
+	}
+	return yes
 }
 
 // Close lets go of the process; it may go on.

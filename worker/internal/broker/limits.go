@@ -12,7 +12,7 @@ const defaultConcurrent = 32
 
 // Limits bound what one turn can do with one grant. 0 is the default of each:
 // 32 requests at a time, and no other bound. A worker that takes a token over
-// counts from nothing.
+// begins the minute anew; bytes and tokens go on (Spend).
 type Limits struct {
 	Concurrent int   // open requests
 	PerMinute  int   // requests

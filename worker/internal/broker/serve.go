@@ -257,6 +257,7 @@ func checkForm(r *http.Request) string {
 // stolen ends a token that another box showed.
 func (b *Broker) stolen(box string, t *token) {
 	b.kill(t, true)
+	b.Settle() // whatever becomes of us: the next worker must not find it alive
 	b.count("broker.stolen")
 	b.log(Event{Time: b.now(), Kind: Stealing, Box: box, Owner: t.box, Bot: t.bot, Conversation: t.conversation})
 }

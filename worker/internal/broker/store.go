@@ -53,6 +53,9 @@ type Store struct {
 	dirty    bool
 	grants   map[digest][]byte // nil = delete
 	err      error             // of the last write
+	begun    uint64            // writes
+	over     uint64            // writes that are over
+	wrote    *sync.Cond
 	closing  sync.Once
 }
 
@@ -76,6 +79,7 @@ func OpenStore(path string) (*Store, error) {
 		db: db, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		counters: map[string]uint64{}, grants: map[digest][]byte{},
 	}
+	s.wrote = sync.NewCond(&s.mu)
 	if err := db.Update(s.load); err != nil {
 		db.Close()
 		return nil, reason.New(reason.System, "read %s: %w", path, err)
@@ -139,6 +143,20 @@ func (s *Store) put(d digest, sealed []byte) {
 	}
 }
 
+// settle returns when every grant of this moment has been written once; one
+// that could not be written waits for the next time, and nobody for it.
+func (s *Store) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	need := s.begun // the write that is under way, or the last one
+	if len(s.grants) > 0 {
+		need++
+	}
+	for s.over < need {
+		s.wrote.Wait()
+	}
+}
+
 func (s *Store) write() {
 	defer close(s.done)
 	tick := time.NewTicker(countersEvery)
@@ -161,13 +179,19 @@ func (s *Store) flush() {
 	s.mu.Lock()
 	grants, dirty, counters := s.grants, s.dirty, maps.Clone(s.counters)
 	s.grants, s.dirty = map[digest][]byte{}, false
+	s.begun++
 	s.mu.Unlock()
+	var err error
+	if len(grants) > 0 || dirty {
+		err = s.db.Update(func(tx *bbolt.Tx) error { return commit(tx, grants, counters) })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = s.begun
+	s.wrote.Broadcast()
 	if len(grants) == 0 && !dirty {
 		return
 	}
-	err := s.db.Update(func(tx *bbolt.Tx) error { return commit(tx, grants, counters) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.err = err
 	if err == nil {
 		return

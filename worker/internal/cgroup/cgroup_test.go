@@ -331,3 +331,34 @@ func FuzzOwn(f *testing.F) {
 		}
 	})
 }
+
+// A box that outlived a worker has its cgroup back, and nobody removes it
+// under the box.
+func TestACgroupIsTakenBack(t *testing.T) {
+	f := delegated(t, "memory pids cpu", "7")
+	dir := f.root + "/" + prefix + "old"
+	if err := f.mkdir(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/cgroup.procs", []byte("99"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := take(f, f.root, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := tree.Again("old")
+	if g == nil || g.dir != dir || tree.Again("old") != nil || tree.Again("other") != nil || (*Tree)(nil).Again("old") != nil {
+		t.Fatalf("%+v", g)
+	}
+	if !tree.removed(prefix + "old") { // what looks after left cgroups is through with it
+		t.Error("it is still looked after as nobody's")
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Error("and was removed")
+	}
+	g.Kill()
+	if b, _ := os.ReadFile(dir + "/cgroup.kill"); string(b) != "1" {
+		t.Errorf("killed with %q", b)
+	}
+}

@@ -156,6 +156,21 @@ func (t *Tree) makeAnew(box string) error {
 	return err
 }
 
+// Again gives the cgroup of a box that outlived a worker before us; nil if it
+// has none.
+func (t *Tree) Again(box string) *Group {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.left[prefix+box] {
+		return nil
+	}
+	delete(t.left, prefix+box)
+	return &Group{t.file(prefix + box), t.kern}
+}
+
 // Has tells whether the tree can hold a limit of this controller. A nil tree
 // can hold none.
 func (t *Tree) Has(controller string) bool { return t != nil && slices.Contains(t.on, controller) }

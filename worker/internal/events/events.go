@@ -43,9 +43,9 @@ type Decision struct {
 
 // Life is what became of a box.
 type Life struct {
-	Pid    int    `json:"pid,omitempty"`    // box-started: the engine's
+	Pid    int    `json:"pid,omitempty"`    // box-started, box-returned: the engine's
 	Code   *int   `json:"code,omitempty"`   // box-ended: the exit status
-	End    string `json:"end,omitempty"`    // box-ended: exited, oom, wall
+	End    string `json:"end,omitempty"`    // box-ended: exited, oom, wall, idle, disk, unseen
 	Reason string `json:"reason,omitempty"` // box-refused: the code
 }
 

@@ -33,6 +33,13 @@ func NewBudget(limit int64, spent func()) *Budget {
 	return b
 }
 
+// Spend takes bytes that passed under a worker before this one.
+func (b *Budget) Spend(used int64) {
+	if b != nil {
+		b.left.Add(-min(max(used, 0), b.limit))
+	}
+}
+
 // Used gives the bytes that passed.
 func (b *Budget) Used() int64 {
 	if b == nil {

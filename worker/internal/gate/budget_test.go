@@ -116,3 +116,19 @@ func BenchmarkBudget(b *testing.B) {
 		w.Write(p)
 	}
 }
+
+// What passed under an earlier worker is not there any more.
+func TestBudgetGoesOnWhereItWas(t *testing.T) {
+	for used, admits := range map[int64]bool{0: true, 90: true, 91: false, 100: false, 1 << 60: false, -5: true} {
+		b := NewBudget(100, func() {})
+		b.Spend(used)
+		if got := b.Admit(10); got != admits {
+			t.Errorf("after %d of 100, 10 more: %v", used, got)
+		}
+		if u := b.Used(); u < 0 || u > 100 {
+			t.Errorf("after %d: used %d", used, u)
+		}
+	}
+	var none *Budget
+	none.Spend(5)
+}

@@ -42,7 +42,8 @@ type Inward struct {
 	done   chan struct{}
 }
 
-// NewInward takes the sockets over.
+// NewInward takes the sockets over. One that comes back from a worker that died
+// may be connected still.
 func NewInward(spares []*os.File) *Inward {
 	in := &Inward{free: map[Family]chan *os.File{}, all: spares, open: map[*net.TCPConn]bool{}, done: make(chan struct{})}
 	for _, f := range spares {
@@ -56,6 +57,7 @@ func NewInward(spares []*os.File) *Inward {
 		if in.free[family] == nil {
 			in.free[family] = make(chan *os.File, len(spares))
 		}
+		disconnect(f)
 		in.free[family] <- f
 	}
 	return in

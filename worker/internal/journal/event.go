@@ -21,6 +21,8 @@ var (
 	HardeningFailed = Event{"hardening-failed", "077b9540728b0f2cb16b792b2f2dd6eb", slog.LevelError, "a hardening step failed"}
 	BoxStarted      = Event{"box-started", "30f759ea0d5f884341ee4be2c61ad75f", slog.LevelInfo, "a box has started"}
 	BoxEnded        = Event{"box-ended", "9e405a2ca611e93ec2dc80968f907df6", slog.LevelInfo, "a box has ended"}
+	BoxReturned     = Event{"box-returned", "52b0c4cf8a1d4f3e9d6c7e21a80b5f94", slog.LevelInfo, "a box that outlived its worker is served again"}
+	BoxLost         = Event{"box-lost", "e3d17f0a6b924c58a1c4d2907be86f3d", slog.LevelWarn, "a box that outlived its worker could not be taken back, and is killed"}
 	BoxRefused      = Event{"box-refused", "a118e093e61f00a73a9c2dc923537255", slog.LevelWarn, "a box was refused"}
 	GateRefusal     = Event{"gate-refusal", "05ce05b81a0ed829591b273b811a1d1b", slog.LevelWarn, "a gate refused a connection"}
 	GateAllowed     = Event{"gate-allowed", "435d544555b0694edec5102d02b3e47d", slog.LevelDebug, "a gate let a connection through"}
@@ -34,7 +36,7 @@ var (
 
 // Events gives the table.
 func Events() []Event {
-	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxRefused, GateRefusal, GateAllowed, BudgetSpent, BoxLearns, BoxLearnt, SigninRelayed, TokenStolen, KeyEchoed}
+	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxReturned, BoxLost, BoxRefused, GateRefusal, GateAllowed, BudgetSpent, BoxLearns, BoxLearnt, SigninRelayed, TokenStolen, KeyEchoed}
 }
 
 // Log writes the event with attrs. Keys are in lower case with underscores

@@ -38,21 +38,28 @@ func (t *Turn) Attend() (int, error) {
 		}
 		return 0, t.runner.Refuse(t.Spec, err)
 	}
+	t.deposit(live)
+	defer t.withdraw()
 	if err := live.Go(t.Plan.Writable); err != nil {
 		return 0, t.runner.Refuse(t.Spec, err)
 	}
 	t.live = live
 	close(t.ready)
 	t.runner.Count("boxed")
-	t.log(journal.BoxStarted, slog.Int("pid", live.Engine.Pid), slog.Int("landlock", live.Landlock))
-	t.record(events.Event{Event: journal.BoxStarted.Name, Life: &events.Life{Pid: live.Engine.Pid}})
+	return t.run(live, journal.BoxStarted), nil
+}
+
+// run stays with a box whose engine runs, and gives its exit status.
+func (t *Turn) run(live *box.Live, since journal.Event) int {
+	t.log(since, slog.Int("pid", live.Engine.Pid), slog.Int("landlock", live.Landlock))
+	t.record(events.Event{Event: since.Name, Life: &events.Life{Pid: live.Engine.Pid}})
 	t.learns()
 	defer t.watch()()
 	live.Engine.Wait()
 	t.runner.Broker.Revoke(t.ID)
 	code := live.Exit()
 	t.conclude(code)
-	return code, nil
+	return code
 }
 
 // finish forgets the turn, whatever became of it.

@@ -19,6 +19,7 @@ const (
 	EndWall   = "wall"   // we ended it: its time was over
 	EndIdle   = "idle"   // we ended it: it had done nothing for its idle time
 	EndDisk   = "disk"   // we killed it: less was free than it is to leave
+	EndUnseen = "unseen" // it ended while no worker lived; the code is -1
 )
 
 // Ending is how a box ended.

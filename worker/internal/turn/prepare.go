@@ -37,6 +37,8 @@ type Turn struct {
 	relay  *signin.Relay  // set with it; nil in a box that has none
 	debug  *devtools.Port // nil in a box that has none
 	group  *cgroup.Group
+	kept   string   // its name in the supervisor's vault; empty = not there
+	raw    []string // credentials that no broker stands for
 	ready  chan struct{}
 	ended  chan struct{}
 
@@ -328,6 +330,7 @@ func (t *Turn) describe(a Answer) Answer {
 	if t.Learns() {
 		a.Warnings = append(a.Warnings, LearnWarning)
 	}
+	t.raw = a.Unbrokered
 	for _, name := range a.Unbrokered {
 		a.Warnings = append(a.Warnings, name+" stays raw in the box: the broker cannot stand for it, unless broker.hosts (--broker-host "+name+"=HOST) says where it goes")
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/journal"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 	"github.com/openmausbot/botbox/worker/internal/spec"
+	"github.com/openmausbot/botbox/worker/internal/vault"
 )
 
 // DefaultPorts are those that a box's environment names (DESIGN §10). The
@@ -51,6 +52,9 @@ type Runner struct {
 	// NoGroups then says why not.
 	Groups   *cgroup.Tree
 	NoGroups error
+	// Vault is where boxes are kept that are to outlive this worker; nil
+	// without a supervisor.
+	Vault *vault.Vault
 
 	// Count counts what the report shows: "boxed", boxes whose engine ran, and
 	// "refused", specs that got none.

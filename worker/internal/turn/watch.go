@@ -19,6 +19,9 @@ func (t *Turn) watch() (stop func()) {
 	if l.DiskFreeMB > 0 && len(t.Kit.Disks) > 0 {
 		go t.look(quit, glance, t.diskFull, EndDisk)
 	}
+	if t.kept != "" && t.counts() {
+		go t.note(quit)
+	}
 	return func() { close(quit) }
 }
 

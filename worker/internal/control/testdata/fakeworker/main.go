@@ -160,8 +160,39 @@ func hostile(mode string) {
 		}
 	case "close":
 		unix.Close(4)
+	default:
+		hostileVault(mode)
 	}
 	time.Sleep(time.Hour)
+}
+
+// hostileVault asks the vault for what it does not do.
+func hostileVault(mode string) {
+	order := wire.Order{Epoch: wire.VaultEpoch}
+	us, _ := unix.PidfdOpen(os.Getpid(), 0)
+	say := func(verb wire.Verb, files []int, kv ...string) {
+		b, _ := order.Frame(wire.ToSupervisor, verb, kv...)
+		unix.Sendmsg(5, b, unix.UnixRights(files...), nil, 0)
+	}
+	switch mode {
+	case "vault-nonsense":
+		unix.Sendmsg(5, []byte("nonsense"), unix.UnixRights(us, 3, 4), nil, 0)
+	case "vault-lie":
+		say(wire.VaultKeep, []int{us, 3}, "box", "b", "kinds", "pl")
+	case "vault-many":
+		unix.Sendmsg(5, []byte("1 1 vault.keep box=b kinds=p\n"), unix.UnixRights(make([]int, 250)...), nil, 0)
+	case "vault-close":
+		unix.Close(5)
+	case "vault-unread": // full, and then asked again and again
+		for i := 0; ; i++ {
+			say(wire.VaultKeep, []int{us}, "box", fmt.Sprint("b", i), "kinds", "p")
+		}
+	case "vault-flood": // nothing of it is wrong
+		for {
+			say(wire.VaultKeep, []int{us}, "box", "b", "kinds", "p")
+			say(wire.VaultDrop, nil, "box", "b")
+		}
+	}
 }
 
 // epoch is not told but in the frames; every start makes one file in /out.
