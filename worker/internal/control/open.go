@@ -35,6 +35,7 @@ type Channel struct {
 	from    *os.File
 	in      *bufio.Reader
 	specDir string
+	users   users
 
 	mu       sync.Mutex
 	to       *os.File

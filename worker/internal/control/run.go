@@ -107,6 +107,8 @@ func (c *Channel) serve(a Actions, f wire.Frame, drained chan struct{}) error {
 		// A box that is just ending cannot take a signal: no error of the channel.
 		_ = a.BoxSignal(f.Args["box"], syscall.Signal(f.Int("sig")))
 		return nil
+	case wire.UIDLeased, wire.UIDMapped, wire.UIDRefused:
+		return c.users.answer(f)
 	case wire.Drain:
 		go func() {
 			a.Drain(f.Duration("seconds"))
