@@ -108,6 +108,9 @@ func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (
 	if err != nil {
 		return nil, err
 	}
+	if err := w.giveUsers(); err != nil {
+		return nil, err
+	}
 	w.runner.Count = func(name string) { w.store.Add(name, 1) }
 	w.runner.Events = events.New(events.Size)
 	w.rule(supervised)

@@ -21,6 +21,7 @@ type users struct {
 
 	mu   sync.Mutex
 	open chan wire.Frame // nil while nothing is asked
+	late bool            // a question was given up: its answer may still come, and would be another's
 }
 
 // ask sends a frame and waits for its answer.
@@ -29,8 +30,12 @@ func (c *Channel) ask(verb wire.Verb, keyvals ...string) (wire.Frame, error) {
 	defer c.users.asking.Unlock()
 	answer := make(chan wire.Frame, 1)
 	c.users.mu.Lock()
+	late := c.users.late
 	c.users.open = answer
 	c.users.mu.Unlock()
+	if late {
+		return wire.Frame{}, reason.New(reason.System, "the supervisor did not answer an earlier question about a bot's user")
+	}
 	if err := c.send(verb, keyvals...); err != nil {
 		return wire.Frame{}, reason.New(reason.System, "ask the supervisor for a bot's user: %w", err)
 	}
@@ -45,6 +50,9 @@ func (c *Channel) ask(verb wire.Verb, keyvals ...string) (wire.Frame, error) {
 		}
 		return f, nil
 	case <-time.After(userWithin):
+		c.users.mu.Lock()
+		c.users.late = true
+		c.users.mu.Unlock()
 		return wire.Frame{}, reason.New(reason.System, "the supervisor did not answer %s", verb)
 	}
 }

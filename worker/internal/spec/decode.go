@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -231,7 +232,7 @@ var choices = []struct {
 	{"net.harness.prefix", func(s *Spec) string { return s.Net.Harness.Prefix }, []string{"/api/internal/"}, nil},
 	{"profile.work", func(s *Spec) string { return s.Profile.Work }, []string{"rw", "ro"}, nil},
 	{"profile.keys", func(s *Spec) string { return s.Profile.Keys }, []string{"broker", "none"}, nil},
-	{"user.mode", func(s *Spec) string { return s.User.Mode }, []string{"maus", "per-bot"}, nil},
+	{"user.mode", func(s *Spec) string { return cmp.Or(s.User.Mode, "maus") }, []string{"maus", "per-bot"}, nil},
 	{"on_unavailable", func(s *Spec) string { return s.OnUnavailable }, []string{"refuse"}, []string{"run-unboxed"}},
 }
 
