@@ -57,13 +57,7 @@ func TestEachBotIsAUserOfItsOwn(t *testing.T) {
 		if !strings.Contains(out.String(), "\n"+maus.Uid+"\nmaus\n") || strings.Contains(out.String(), "nested") {
 			t.Errorf("%s in the box: %s", bot, out)
 		}
-		var status string
-		for _, pid := range descendants(cmd.Process.Pid) {
-			text := read(fmt.Sprintf("/proc/%d/status", pid))
-			if strings.HasPrefix(text, "Name:\tsleep\n") {
-				status = text
-			}
-		}
+		status := r.inBox(t, cmd.Process.Pid)
 		uid := strings.Fields(section(status, "Uid:"))[0]
 		for _, name := range []string{"Uid:", "Gid:"} {
 			if got := strings.Fields(section(status, name)); len(got) != 4 || got[0] != uid || got[1] != uid || got[2] != uid || got[3] != uid || len(uid) != 6 {
@@ -81,7 +75,9 @@ func TestEachBotIsAUserOfItsOwn(t *testing.T) {
 		// The asker and the worker rule over the box as before.
 		cmd.Process.Kill()
 		cmd.Wait()
-		r.await(t, "the end of the box", func() bool { return !strings.Contains(string(mustOutput(t, r.as(t, "", rig.Programs(t)+"/botbox", "ps"))), bot) })
+		r.await(t, "the end of the box", func() bool {
+			return !strings.Contains(string(mustOutput(t, r.as(t, "", rig.Programs(t)+"/botbox", "ps"))), bot)
+		})
 	}
 	if uids["alice"] == uids["bob"] {
 		t.Error("two bots are one user")
@@ -90,6 +86,20 @@ func TestEachBotIsAUserOfItsOwn(t *testing.T) {
 	if want := "bot-users 1 300000-365535\n300000 alice\n300001 bob\n"; table != want {
 		t.Errorf("the table is %q", table)
 	}
+}
+
+// inBox gives the status file of the sleep that is in a box.
+func (r *running) inBox(t *testing.T, bwrap int) (status string) {
+	t.Helper()
+	r.await(t, "the sleep in the box", func() bool {
+		for _, pid := range descendants(bwrap) {
+			if text := read(fmt.Sprintf("/proc/%d/status", pid)); strings.HasPrefix(text, "Name:\tsleep\n") {
+				status = text
+			}
+		}
+		return status != ""
+	})
+	return status
 }
 
 func mustOutput(t *testing.T, cmd *exec.Cmd) []byte {

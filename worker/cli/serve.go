@@ -42,6 +42,8 @@ type worker struct {
 	handover control.Handover
 	exits    sync.WaitGroup // boxes of the supervisor's whose end is not reported yet
 	state    *state
+	self     *os.File // this program; with users of bots only
+	moving   hands
 }
 
 // serveVerb is the worker. Its order is: no root, no keys in sight, a folder of
@@ -179,7 +181,7 @@ func (w *worker) serve() error {
 	defer requests.Close() // here, for at the end nobody waits for the server
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check}
+	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check, Move: w.moveFiles}
 	go lease.Serve(leases, w.runner)
 	go server.Serve(ctx, requests)
 	journal.WorkerStarted.Log(w.log, slog.String("build", wire.Build), slog.String("user", w.account.name))
