@@ -39,7 +39,7 @@ func pair(t *testing.T) (*Channel, *side) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	c := &Channel{from: file(fds[0][0]), to: file(fds[1][1]), specDir: t.TempDir()}
+	c := &Channel{from: file(fds[0][0]), to: file(fds[1][1]), specDir: t.TempDir(), greeted: make(chan struct{})}
 	c.in = wire.NewReader(c.from)
 	s := &side{t: t, to: file(fds[0][1]), from: wire.NewReader(file(fds[1][0])), order: wire.Order{Epoch: 3}, heard: wire.Order{Epoch: 3}}
 	return c, s

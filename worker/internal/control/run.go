@@ -87,6 +87,7 @@ func (c *Channel) hello() (*wire.Order, error) {
 	if f.Args["ver"] != wire.Version || f.Args["build"] != wire.Build {
 		return nil, reason.New(reason.VersionSkew, "the supervisor is of build %.64q, this worker of %q", f.Args["build"], wire.Build)
 	}
+	close(c.greeted)
 	if c.ready {
 		return order, c.write(wire.Ready)
 	}

@@ -26,6 +26,11 @@ type users struct {
 
 // ask sends a frame and waits for its answer.
 func (c *Channel) ask(verb wire.Verb, keyvals ...string) (wire.Frame, error) {
+	select {
+	case <-c.greeted: // the API is open before the supervisor has said its first word
+	case <-time.After(userWithin):
+		return wire.Frame{}, reason.New(reason.System, "the supervisor has not said hello")
+	}
 	c.users.asking.Lock()
 	defer c.users.asking.Unlock()
 	answer := make(chan wire.Frame, 1)
