@@ -34,6 +34,7 @@ func writeMaps(worker, pid int, id privdrop.Account, uid uint32) error {
 		if err == nil {
 			err = writeAs(worker, pid, id, uid)
 		}
+		giveBack()
 		done <- err
 	}()
 	return <-done
@@ -45,14 +46,24 @@ func borrow(uid uint32) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
 		return kernelRefused{fmt.Errorf("take the account's user id: %w", errno)}
 	}
+	// That took the effective set away, and left the permitted one.
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
-	data[0].Permitted = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
-	data[0].Effective = data[0].Permitted
+	if err := unix.Capget(&head, &data[0]); err != nil {
+		return kernelRefused{fmt.Errorf("read the capabilities: %w", err)}
+	}
+	data[0].Effective, data[1].Effective = 1<<unix.CAP_SETUID|1<<unix.CAP_SETGID, 0
 	if err := unix.Capset(&head, &data[0]); err != nil {
 		return kernelRefused{fmt.Errorf("keep two capabilities: %w", err)}
 	}
 	return nil
+}
+
+// giveBack makes the thread root's again, with all that it had. It ends now; but
+// the Go runtime does not end a process's first thread, it lays it to rest.
+func giveBack() {
+	keep := ^uintptr(0)
+	unix.RawSyscall(unix.SYS_SETRESUID, keep, 0, keep)
 }
 
 func writeAs(worker, pid int, id privdrop.Account, uid uint32) error {
