@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/openmausbot/botbox/testbed/rig"
@@ -119,4 +121,128 @@ func section(status, name string) string {
 		}
 	}
 	return ""
+}
+
+// What a box of the account's has, a bot's own has: its status, its signals,
+// its gates, its broker, its limits, a terminal, an end from outside.
+func TestABotsBoxIsABoxAsEver(t *testing.T) {
+	r := usersWorld(t)
+	do := func(want int, says string, flags []string, script string, env ...string) {
+		t.Helper()
+		cmd := r.box(t, "alice", append(flags, "--", "sh", "-c", script)...)
+		cmd.Env = append(cmd.Env, env...)
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != want || !strings.Contains(string(out), says) {
+			t.Errorf("%s: %d %v %s", script, code, err, out)
+		}
+	}
+	do(7, "", nil, "exit 7")
+	do(143, "", nil, "kill -TERM $$")
+	do(127, "", nil, "exec no-such-program")
+	do(0, "omb_t0_", nil, `printf '%.7s\n' "$ANTHROPIC_API_KEY"`, "ANTHROPIC_API_KEY=sk-canary")
+	do(0, "403", nil, "curl -s -o /dev/null -w '%{http_connect}' https://10.255.255.1:1/; true")
+	do(0, "404", nil, "curl -s -o /dev/null -w '%{http_code}' --noproxy '*' http://127.0.0.1:18080/x; true")
+	do(0, "none", []string{"--net", "none"}, "curl -s --noproxy '*' http://127.0.0.1:18080/ || echo none")
+	do(2, "annot fork", []string{"--pids", "8"}, "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 3 & done; exit 0")
+	do(0, "locked", nil, "grep -q 'Seccomp:.2' /proc/self/status && mkdir /home/x 2>/dev/null || echo locked")
+	do(0, "a tty", []string{"--tty", "yes"}, "script -qec 'test -t 0 && echo a tty' /dev/null")
+
+	// By the worker's word, and by a signal to the asker.
+	for what, end := range map[string]func(pid int) error{
+		"botbox kill": func(int) error {
+			id := strings.Fields(strings.Split(string(mustOutput(t, r.as(t, "", rig.Programs(t)+"/botbox", "ps"))), "\n")[1])[0]
+			return r.as(t, "", rig.Programs(t)+"/botbox", "kill", id).Run()
+		},
+		"a kill of the asker": func(pid int) error { return exec.Command("kill", "-9", fmt.Sprint(pid)).Run() },
+	} {
+		cmd := r.box(t, "bob", "--", "sh", "-c", "echo up; sleep 63 & sleep 63")
+		out := &output{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		r.await(t, "the box", func() bool { return strings.Contains(out.String(), "up\n") })
+		uid := strings.Fields(section(r.inBox(t, cmd.Process.Pid), "Uid:"))[0]
+		if err := end(bwrapOf(t, cmd.Process.Pid)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		r.await(t, "the end by "+what, func() bool { return r.running(uid) == 0 })
+		cmd.Wait()
+	}
+}
+
+// bwrapOf is the process that the asker has become, below the nsenter of the
+// test's own.
+func bwrapOf(t *testing.T, pid int) int {
+	t.Helper()
+	for _, p := range append([]int{pid}, descendants(pid)...) {
+		if strings.Contains(read(fmt.Sprintf("/proc/%d/cmdline", p)), "bwrap\x00--args") {
+			return p
+		}
+	}
+	t.Fatal("no bubblewrap")
+	return 0
+}
+
+// running counts the processes of a user below the supervisor.
+func (r *running) running(uid string) (n int) {
+	procs, _ := filepath.Glob("/proc/[0-9]*/status")
+	for _, p := range procs {
+		if ids := strings.Fields(section(read(p), "Uid:")); len(ids) == 4 && ids[0] == uid && !strings.Contains(read(p), "State:\tZ") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestTheContainersCommandIsABotsBox(t *testing.T) {
+	bothWays(t, func(t *testing.T, child bool) {
+		r := realWorld(t, child, []string{"OMB_BOT_USERS=1"}, "--", "sh", "-c", "id -un; echo up; sleep 64; exit 7")
+		r.await(t, "the box", func() bool { return strings.Contains(r.stdout.String(), "maus\nup\n") })
+		found := false
+		for _, pid := range descendants(r.Process.Pid) {
+			if read(fmt.Sprintf("/proc/%d/cmdline", pid)) == "sleep\x0064\x00" {
+				wants(t, "the command", read(fmt.Sprintf("/proc/%d/status", pid)), "Uid:\t300000\t300000\t300000\t300000", "Groups:\t ")
+				syscall.Kill(pid, syscall.SIGKILL)
+				found = true
+			}
+		}
+		if status := r.status(t); status != 7 || !found {
+			t.Errorf("status %d, found %t: %s", status, found, r.stderr.String())
+		}
+	})
+}
+
+// Where the map cannot be had there is no box, and never one of the account's.
+func TestNoBoxWithoutAUserOfItsOwn(t *testing.T) {
+	r := usersWorld(t)
+	botbox := rig.Programs(t) + "/botbox"
+	for what, c := range map[string]struct {
+		args []string
+		env  string
+		code string
+	}{
+		"no bot":      {[]string{"run", "--cwd", "/tmp", "--", "id"}, "", "bot-users-refused"},
+		"HOME":        {[]string{"run", "--bot", "a", "--home", "server", "--cwd", "/tmp", "--", "id"}, "", "bot-users-refused"},
+		"standalone":  {[]string{"run", "--bot", "a", "--standalone", "--cwd", "/tmp", "--", "id"}, "", "bot-users-refused"},
+		"no worker":   {[]string{"run", "--bot", "a", "--cwd", "/tmp", "--", "id"}, "OMB_RUN_DIR=/nonexistent", "bot-users-refused"},
+		"no helper":   {[]string{"serve"}, "OMB_RUN_DIR=" + rig.Dir(t) + "/run", "bot-users-refused"},
+		"a bad name":  {[]string{"run", "--bot", "a:b", "--cwd", "/tmp", "--", "id"}, "", "bot-users-refused"},
+		"adopt: name": {[]string{"bot", "adopt", ".x"}, "", "usage"},
+		"adopt: none": {[]string{"bot", "adopt"}, "", "usage"},
+	} {
+		cmd := r.as(t, "", append([]string{botbox}, c.args...)...)
+		if c.env != "" {
+			cmd.Env = append(cmd.Env, c.env, "OMB_STATE_DIR="+rig.Dir(t))
+		}
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "reason: "+c.code) || strings.Contains(string(out), "uid=") {
+			t.Errorf("%s: %v %s", what, err, out)
+		}
+	}
+	off := realWorld(t, true, nil)
+	off.await(t, "the worker", func() bool { _, err := os.Stat(off.out + "/run/api.sock"); return err == nil })
+	if out, err := off.as(t, "", botbox, "bot", "adopt", "a").CombinedOutput(); err == nil || !strings.Contains(string(out), "reason: bot-users-off") {
+		t.Errorf("switched off: %v %s", err, out)
+	}
 }

@@ -1,6 +1,8 @@
 package turn
 
 import (
+	"strings"
+
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 )
@@ -20,6 +22,9 @@ func (t *Turn) user() (*box.User, error) {
 	case s.Bot == "":
 		return nil, reason.New(reason.BotUsersRefused, "the turn names no bot, and each bot has a Linux user of its own").
 			WithHint("name it with --bot, or in the spec's field bot")
+	case s.Bot[0] == '.' || strings.Contains(s.Bot, ":"):
+		return nil, reason.New(reason.BotUsersRefused, "the bot's name %q is none that can have a Linux user", s.Bot).
+			WithHint("letters, digits and . _ - only, with no dot in front")
 	case s.Home.Mode == "server":
 		return nil, reason.New(reason.BotUsersRefused, "the server's HOME belongs to the server's user, and this box has another").
 			WithHint("use --home private, or home.mode engine with a folder of the bot's own")
