@@ -153,9 +153,15 @@ func TestABotsBoxIsABoxAsEver(t *testing.T) {
 			id := strings.Fields(strings.Split(string(mustOutput(t, r.as(t, "", rig.Programs(t)+"/botbox", "ps"))), "\n")[1])[0]
 			return r.as(t, "", rig.Programs(t)+"/botbox", "kill", id).Run()
 		},
-		"a kill of the asker": func(pid int) error { return exec.Command("kill", "-9", fmt.Sprint(pid)).Run() },
+		// As its caller's own user, who has no other right over it than to have made its namespace.
+		"a kill of the asker": func(pid int) error { return r.as(t, "", "kill", "-9", innerPid(pid)).Run() },
+		"the death of its caller": func(pid int) error {
+			status := read(fmt.Sprintf("/proc/%d/status", pid))
+			return exec.Command("kill", "-9", strings.TrimSpace(section(status, "PPid:"))).Run()
+		},
 	} {
-		cmd := r.box(t, "bob", "--", "sh", "-c", "echo up; sleep 63 & sleep 63")
+		run := r.box(t, "bob", "--", "sh", "-c", "echo up; sleep 63 & sleep 63")
+		cmd := r.as(t, "", append([]string{"sh", "-c", `"$@"; exit $?`, "caller"}, run.Args[len(run.Args)-10:]...)...)
 		out := &output{}
 		cmd.Stdout, cmd.Stderr = out, out
 		if err := cmd.Start(); err != nil {
