@@ -194,6 +194,12 @@ func TestAWorkspaceThatCannotChangeHands(t *testing.T) {
 	if out, err := r.bot(t, "adopt", "alice"); err != nil {
 		t.Errorf("control: %v %s", err, out)
 	}
+	if out, err := r.bot(t, "adopt", "dave"); err != nil || !strings.HasPrefix(string(out), "1 files") { // a new one
+		t.Errorf("a new workspace: %v %s", err, out)
+	}
+	if out, err := r.as(t, "", rig.Programs(t)+"/botbox", "run", "--bot", "dave", "--cwd", data+"/workspaces/dave", "--", "touch", "x").CombinedOutput(); err != nil || ownerOf(t, data+"/workspaces/dave/x") == ownerOf(t, data) {
+		t.Errorf("in it: %v %s", err, out)
+	}
 	// And not under a running box's feet.
 	cmd := r.as(t, "", rig.Programs(t)+"/botbox", "run", "--bot", "alice", "--cwd", ws, "--", "sh", "-c", "echo up; sleep 60")
 	out := &output{}

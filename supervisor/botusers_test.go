@@ -22,7 +22,7 @@ func usersWorld(t *testing.T, vars ...string) *running {
 
 // as is a command in the supervisor's namespaces, as the account with its
 // group among the supplementary ones, as a login has it.
-func (r *running) as(t *testing.T, id string, args ...string) *exec.Cmd {
+func (r *running) as(t testing.TB, id string, args ...string) *exec.Cmd {
 	t.Helper()
 	maus := rig.Account(t)
 	who := []string{"--reuid", maus.Uid, "--regid", maus.Gid, "--groups", maus.Gid}
@@ -36,7 +36,7 @@ func (r *running) as(t *testing.T, id string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (r *running) box(t *testing.T, bot string, args ...string) *exec.Cmd {
+func (r *running) box(t testing.TB, bot string, args ...string) *exec.Cmd {
 	return r.as(t, "", append([]string{rig.Programs(t) + "/botbox", "run", "--bot", bot, "--cwd", "/tmp"}, args...)...)
 }
 
@@ -137,6 +137,7 @@ func TestABotsBoxIsABoxAsEver(t *testing.T) {
 		}
 	}
 	do(7, "", nil, "exit 7")
+	do(0, `"user":"per-bot"`, []string{"--json"}, "true")
 	do(143, "", nil, "kill -TERM $$")
 	do(127, "", nil, "exec no-such-program")
 	do(0, "omb_t0_", nil, `printf '%.7s\n' "$ANTHROPIC_API_KEY"`, "ANTHROPIC_API_KEY=sk-canary")
@@ -145,7 +146,15 @@ func TestABotsBoxIsABoxAsEver(t *testing.T) {
 	do(0, "none", []string{"--net", "none"}, "curl -s --noproxy '*' http://127.0.0.1:18080/ || echo none")
 	do(2, "annot fork", []string{"--pids", "8"}, "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 3 & done; exit 0")
 	do(0, "locked", nil, "grep -q 'Seccomp:.2' /proc/self/status && mkdir /home/x 2>/dev/null || echo locked")
+	do(0, "nothing", nil, "ls -l /proc/1/fd 2>/dev/null | grep -q user: || echo nothing")
 	do(0, "a tty", []string{"--tty", "yes"}, "script -qec 'test -t 0 && echo a tty' /dev/null")
+
+	// Pipes of its caller's are opened anew by name, as scripts do.
+	run := r.box(t, "alice", "--", "sh", "-c", "cat /dev/stdin >/dev/stdout; echo anew >/dev/stderr")
+	piped := r.as(t, "", append([]string{"sh", "-c", `echo in | "$@" 2>&1 | cat`, "caller"}, run.Args[len(run.Args)-10:]...)...)
+	if out, err := piped.CombinedOutput(); err != nil || !strings.Contains(string(out), "in\nanew\n") {
+		t.Errorf("pipes: %v %s", err, out)
+	}
 
 	// By the worker's word, and by a signal to the asker.
 	for what, end := range map[string]func(pid int) error{
@@ -205,16 +214,17 @@ func TestTheContainersCommandIsABotsBox(t *testing.T) {
 	bothWays(t, func(t *testing.T, child bool) {
 		r := realWorld(t, child, []string{"OMB_BOT_USERS=1"}, "--", "sh", "-c", "id -un; echo up; sleep 64; exit 7")
 		r.await(t, "the box", func() bool { return strings.Contains(r.stdout.String(), "maus\nup\n") })
-		found := false
-		for _, pid := range descendants(r.Process.Pid) {
-			if read(fmt.Sprintf("/proc/%d/cmdline", pid)) == "sleep\x0064\x00" {
-				wants(t, "the command", read(fmt.Sprintf("/proc/%d/status", pid)), "Uid:\t300000\t300000\t300000\t300000", "Groups:\t ")
-				syscall.Kill(pid, syscall.SIGKILL)
-				found = true
+		r.await(t, "its sleep", func() bool {
+			for _, pid := range descendants(r.Process.Pid) {
+				if read(fmt.Sprintf("/proc/%d/cmdline", pid)) == "sleep\x0064\x00" {
+					wants(t, "the command", read(fmt.Sprintf("/proc/%d/status", pid)), "Uid:\t300000\t300000\t300000\t300000", "Groups:\t ")
+					return syscall.Kill(pid, syscall.SIGKILL) == nil
+				}
 			}
-		}
-		if status := r.status(t); status != 7 || !found {
-			t.Errorf("status %d, found %t: %s", status, found, r.stderr.String())
+			return false
+		})
+		if status := r.status(t); status != 7 {
+			t.Errorf("status %d: %s", status, r.stderr.String())
 		}
 	})
 }

@@ -5,8 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 // mapperWorld is a supervisor whose worker asks for maps and lies.
@@ -90,6 +94,15 @@ func TestAChildThatDiedIsRefused(t *testing.T) {
 	})
 }
 
+// What runs as the bot is killed, and nothing that does not.
+func TestABotsProcessesAreKilled(t *testing.T) {
+	r := mapperWorld(t, "kill")
+	r.await(t, "the end", func() bool { return strings.Contains(r.stderr.String(), "mapper: the bot's process ended by signal 9") })
+	if n := len(r.maps()); n != 1 {
+		t.Errorf("%d sleeps are left, want the account's one", n)
+	}
+}
+
 // The table is bounded, and what is over it is refused, not shared.
 func TestBotsWithoutEndAreRefused(t *testing.T) {
 	r := mapperWorld(t, "bots", "OMB_BOT_USERS_RANGE=300000-300019")
@@ -135,6 +148,33 @@ func BenchmarkUIDMap(b *testing.B) {
 			if strings.HasPrefix(line, "mapper: ") {
 				b.Log(strings.TrimSpace(line))
 			}
+		}
+	}
+}
+
+// BenchmarkBotsBox prints what a leased box takes from its asker's start to its
+// end, with a user of its own and without, turn about.
+func BenchmarkBotsBox(b *testing.B) {
+	worlds := []*running{}
+	for _, setting := range []string{"0", "1"} {
+		r := realWorldOf(b, rig.Programs(b), true, []string{"OMB_BOT_USERS=" + setting})
+		r.await(b, "the worker", func() bool { _, err := os.Stat(r.out + "/run/lease.sock"); return err == nil })
+		worlds = append(worlds, r)
+	}
+	for range b.N {
+		var took [2][]time.Duration
+		for i := range 120 {
+			r := worlds[i%2]
+			cmd := r.box(b, "alice", "--", "true")
+			begin := time.Now()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				b.Fatalf("%v %s", err, out)
+			}
+			took[i%2] = append(took[i%2], time.Since(begin))
+		}
+		for i, name := range []string{"the account's", "a bot's own"} {
+			slices.Sort(took[i])
+			b.Logf("%s: min %v median %v", name, took[i][0], took[i][len(took[i])/2])
 		}
 	}
 }

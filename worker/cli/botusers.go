@@ -149,6 +149,19 @@ func (w *worker) mendWay(done *botfiles.Done, folder string, uid int, back bool)
 	return err
 }
 
+// openPipes lets a box of another user open its stdio anew, as scripts do with
+// /dev/stderr. A pipe without a name is reached through /proc by processes
+// that have it open, and nobody else; a file or a terminal has a name, and
+// stays what it is.
+func openPipes() {
+	for fd := range 3 {
+		var at unix.Statfs_t
+		if unix.Fstatfs(fd, &at) == nil && at.Type == unix.PIPEFS_MAGIC {
+			unix.Fchmod(fd, 0o666) // one that is not ours stays closed
+		}
+	}
+}
+
 // killStrays ends what is left of the bot's user: its boxes have ended, so
 // there should be nothing.
 func (w *worker) killStrays(bot string) error {

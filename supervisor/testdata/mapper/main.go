@@ -146,6 +146,19 @@ func ask(mode string) {
 			}
 			say(wire.UIDRelease, "lease", l)
 		}
+	case "kill":
+		pid, me := sleeper(true), strconv.Itoa(os.Geteuid())
+		uidMap(lease("a"), pid)
+		hear()
+		bots := child(false, "nsenter", fmt.Sprintf("--user=/proc/%d/ns/user", pid), "--setuid="+me, "--setgid="+strconv.Itoa(os.Getegid()), "--", "sleep", "4711")
+		becomes(bots)
+		l := lease("a")
+		say(wire.BoxKill, "lease", l)
+		say(wire.UIDRelease, "lease", l)
+		lease("a")
+		var ws syscall.WaitStatus
+		syscall.Wait4(bots, &ws, 0, nil)
+		fmt.Fprintln(os.Stderr, "mapper: the bot's process ended by signal", int(ws.Signal()))
 	case "bench":
 		bench()
 	}

@@ -42,7 +42,10 @@ func FindNsenter(path string) (string, error) {
 	for _, dir := range filepath.SplitList(path) {
 		name := filepath.Join(dir, "nsenter")
 		if st, err := os.Stat(name); err == nil && filepath.IsAbs(dir) && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
-			return name, checkOwned(name)
+			if err := checkOwned(name); err != nil {
+				return "", reason.New(reason.BotUsersRefused, "nsenter cannot be used: %w", err)
+			}
+			return name, nil
 		}
 	}
 	return "", reason.New(reason.BotUsersRefused, "there is no nsenter in PATH").WithHint("install it: apt-get install util-linux")

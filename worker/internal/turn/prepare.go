@@ -319,13 +319,14 @@ func (t *Turn) describe(a Answer) Answer {
 	if a.Loopbacks == nil {
 		a.Loopbacks = map[string]string{}
 	}
-	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
-	if t.Plan.User != nil {
-		a.Layers["user"] = "per-bot"
-	}
+	a.Layers = map[string]any{"seccomp": "filter", "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
 	a.Layers["landlock"], a.Layers["limits"] = box.Landlock(), t.Holds()
 	for _, ns := range t.Plan.Namespaces {
 		a.Layers[ns.Name] = true
+	}
+	a.Layers["user"] = t.runner.Machine.User // says more than that it has a user namespace, which every box has
+	if t.Plan.User != nil {
+		a.Layers["user"] = "per-bot"
 	}
 	for _, list := range []*[]string{&a.DroppedEnv, &a.Grants, &a.Unbrokered, &a.Intercepted, &a.Warnings} {
 		if *list == nil {
