@@ -262,3 +262,38 @@ func TestNoBoxWithoutAUserOfItsOwn(t *testing.T) {
 		t.Errorf("switched off: %v %s", err, out)
 	}
 }
+
+// Boxes that come and go, and such that are refused on the way, leave no file
+// open in root's program or in the worker.
+func TestBotsBoxesLeaveNoFileOpen(t *testing.T) {
+	r := usersWorld(t)
+	open := func() (all []int) {
+		for _, text := range []string{"botbox-supervisor\x00--resume", "serve\x00--control"} {
+			for _, pid := range descendants(r.Process.Pid) {
+				if strings.Contains(read(fmt.Sprintf("/proc/%d/cmdline", pid)), text) {
+					fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+					all = append(all, len(fds))
+					break
+				}
+			}
+		}
+		return all
+	}
+	boxes := func(n int) {
+		for range n {
+			if out, err := r.box(t, "alice", "--", "true").CombinedOutput(); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+			if out, err := r.box(t, "alice", "--rw", "/var/lib/dpkg", "--", "true").CombinedOutput(); err == nil {
+				t.Fatalf("a folder of root's was let in: %s", out)
+			}
+		}
+	}
+	boxes(3)
+	before := open()
+	boxes(10)
+	r.await(t, fmt.Sprintf("the end of all files but %v", before), func() bool {
+		after := open()
+		return len(after) == 2 && after[0] <= before[0] && after[1] <= before[1]+2 // the poller's own come and go
+	})
+}
