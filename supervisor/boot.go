@@ -9,6 +9,7 @@ import (
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/supervisor/internal/botuser"
 	"github.com/openmausbot/botbox/supervisor/internal/control"
 	"github.com/openmausbot/botbox/supervisor/internal/harden"
 	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
@@ -22,8 +23,9 @@ type boot struct {
 	account  privdrop.Account
 	steps    []wire.Step
 	log      *control.Log
-	programs []string // this one and botbox
-	cgroup   int      // open folder of the worker's, or control.OurCgroup
+	programs []string        // this one and botbox
+	users    *botuser.Leases // of bots; nil where they have none
+	cgroup   int             // open folder of the worker's, or control.OurCgroup
 }
 
 // prepare reads the command line and the settings and looks for what must be
@@ -110,7 +112,25 @@ func (b *boot) resume() error {
 	if state, evidence := b.findAccount(); state != wire.StepDone {
 		return reason.New(reason.NoUser, "%s", evidence)
 	}
+	if err := b.openUsers(); err != nil {
+		return err
+	}
 	return b.openCgroup()
+}
+
+// openUsers opens the table of bots once more, which the step bot-users checked.
+func (b *boot) openUsers() error {
+	set, err := parseSettings(b.env)
+	if err != nil || !set.botUsers {
+		return err
+	}
+	b.set = set
+	table, err := botuser.Open(b.usersDir(), set.botRange)
+	if err != nil {
+		return reason.New(reason.BotUsersRange, "%w", err)
+	}
+	b.users = botuser.New(table, b.account)
+	return nil
 }
 
 // openCgroup opens what the step cgroup gave the worker, if it did.
@@ -130,7 +150,7 @@ func (b *boot) config(mode control.Mode, command []string) control.Config {
 	return control.Config{
 		Mode: mode, Command: command, Env: b.env, Account: b.account, Cgroup: b.cgroup, Program: b.programs[1],
 		RunDir: b.set.runDir, StateDir: b.set.stateDir, CtlDir: b.ctlDir(), SpecDir: b.specDir(),
-		Drain: b.set.drain, Steps: b.steps, Recheck: b.recheckFly(),
+		Drain: b.set.drain, Steps: b.steps, Recheck: b.recheckFly(), Users: b.users,
 	}
 }
 

@@ -130,7 +130,7 @@ func TestSupervisorPosture(t *testing.T) {
 func TestHardeningStepsAndTheirSwitch(t *testing.T) {
 	fly := `mkdir "$W/r/.fly" && touch "$W/r/.fly/api" && chmod 777 "$W/r/.fly" "$W/r/.fly/api"`
 	all := map[string]wire.StepState{"account": "done", "folders": "done", "code-trust": "done", "hidepid": "done",
-		"fly": "done", "cgroup": "absent", "subreaper": "done", "drop": "done", "reexec": "done"}
+		"fly": "done", "cgroup": "absent", "bot-users": "skipped", "subreaper": "done", "drop": "done", "reexec": "done"}
 	for _, c := range []struct {
 		harden string
 		state  wire.StepState

@@ -21,7 +21,12 @@ import (
 // chroot: the kernel gives a process in one no user namespace.
 func realWorld(t *testing.T, child bool, vars []string, args ...string) *running {
 	t.Helper()
-	needRoot(t)
+	return realWorldOf(t, rig.Programs(t), child, vars, args...)
+}
+
+// realWorldOf is that with the programs of another folder.
+func realWorldOf(t testing.TB, bin string, child bool, vars []string, args ...string) *running {
+	t.Helper()
 	top := rig.Dir(t)
 	if err := os.Chmod(top, 0o755); err != nil {
 		t.Fatal(err)
@@ -29,7 +34,13 @@ func realWorld(t *testing.T, child bool, vars []string, args ...string) *running
 	if err := os.Chown(top, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	bin := rig.Programs(t)
+	return realWorldIn(t, top, bin, child, vars, args...)
+}
+
+// realWorldIn is that with the folders of a former one.
+func realWorldIn(t testing.TB, top, bin string, child bool, vars []string, args ...string) *running {
+	t.Helper()
+	needRoot(t)
 	script := `mount --make-rprivate / && cd "$TOP" && `
 	if child {
 		script += `"$BIN/botbox-supervisor" "$@"; status=$?; ps -e -o args= >"$TOP/left"; exit $status`

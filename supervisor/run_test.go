@@ -73,6 +73,7 @@ type world struct {
 type running struct {
 	*exec.Cmd
 	out    string // the fake worker's reports
+	bin    string // the programs of a mapperWorld
 	stdout output
 	stderr output
 }
@@ -126,7 +127,7 @@ func startTo(t *testing.T, stderr *os.File, w world) *running {
 }
 
 // needRoot skips where namespaces cannot be had, and fails where they must.
-func needRoot(t *testing.T) {
+func needRoot(t testing.TB) {
 	t.Helper()
 	out, err := exec.Command("unshare", "-pfm", "--mount-proc", "--kill-child", "true").CombinedOutput()
 	if os.Geteuid() == 0 && err == nil && strings.Contains(read("/etc/passwd"), "\nmaus:") {
@@ -157,7 +158,7 @@ func (r *running) status(t *testing.T) int {
 }
 
 // await polls until done says so.
-func (r *running) await(t *testing.T, what string, done func() bool) {
+func (r *running) await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if done() {

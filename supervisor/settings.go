@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/supervisor/internal/botuser"
 	"github.com/openmausbot/botbox/supervisor/internal/control"
 )
 
@@ -44,12 +45,14 @@ type settings struct {
 	runDir   string
 	stateDir string
 	drain    time.Duration
+	botUsers bool          // a Linux user per bot
+	botRange botuser.Range // whose ids are these
 }
 
-// parseSettings reads the four variables that concern the supervisor. By hand:
+// parseSettings reads the variables that concern the supervisor. By hand:
 // envconfig works by reflection, which root's program does without.
 func parseSettings(env []string) (settings, error) {
-	s := settings{harden: hardenOn, runDir: "/run/botbox", stateDir: "/var/lib/botbox", drain: 4 * time.Second}
+	s := settings{harden: hardenOn, runDir: "/run/botbox", stateDir: "/var/lib/botbox", drain: 4 * time.Second, botRange: botuser.DefaultRange}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		if value == "" {
@@ -67,6 +70,14 @@ func parseSettings(env []string) (settings, error) {
 		case "OMB_DRAIN_SECONDS":
 			n, err := strconv.Atoi(value)
 			s.drain, ok = time.Duration(n)*time.Second, err == nil && 1 <= n && n <= 300
+		}
+		switch name {
+		case "OMB_BOT_USERS":
+			s.botUsers, ok = value == "1", value == "0" || value == "1"
+		case "OMB_BOT_USERS_RANGE":
+			var err error
+			s.botRange, err = botuser.ParseRange(value)
+			ok = err == nil
 		}
 		if !ok {
 			return settings{}, reason.New(reason.BadSetting, "%s has a value that we do not understand", name)

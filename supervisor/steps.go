@@ -9,6 +9,7 @@ import (
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/supervisor/internal/botuser"
 	"github.com/openmausbot/botbox/supervisor/internal/harden"
 	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
 )
@@ -33,6 +34,7 @@ var beforeExec = []step{
 	{"hidepid", (*boot).hideProcesses, "", "other users' command lines and environments hold keys"},
 	{"fly", (*boot).lockFly, "", "the platform's socket stops the machine and mints identity tokens"},
 	{"cgroup", (*boot).giveCgroup, optional, "a worker that rules a cgroup can bound a box's memory and processors, and end it whole"},
+	{"bot-users", (*boot).reserveUsers, reason.BotUsersRange, "an id that somebody else has or gets would own what a bot wrote"},
 	{"subreaper", (*boot).becomeSubreaper, reason.System, "orphans come to us also where we are not PID 1"},
 	{"drop", (*boot).drop, reason.NotDropped, "what root never needs again it cannot be tricked into using"},
 }
@@ -111,6 +113,28 @@ func (b *boot) lockFly() (wire.StepState, string) {
 		return wire.StepSkipped, "OMB_CLOUD_HARDEN=0"
 	}
 	return harden.LockFly(harden.FlyDir, b.account)
+}
+
+func (b *boot) usersDir() string { return b.set.stateDir + ".ctl" }
+
+// reserveUsers sees to it that the ids of bots are nobody else's, and that the
+// table of who has which can be read.
+func (b *boot) reserveUsers() (wire.StepState, string) {
+	if !b.set.botUsers {
+		return wire.StepSkipped, "OMB_BOT_USERS=0: boxes run as " + privdrop.AccountName
+	}
+	if err := b.set.botRange.Check(botuser.MachineFiles()); err != nil {
+		return wire.StepRefused, err.Error()
+	}
+	if err := harden.MakeFolder(harden.Folder{Path: b.usersDir(), Mode: 0o700}); err != nil {
+		return wire.StepFailed, "OMB_STATE_DIR with .ctl: " + err.Error()
+	}
+	table, err := botuser.Open(b.usersDir(), b.set.botRange)
+	if err != nil {
+		return wire.StepFailed, err.Error()
+	}
+	defer table.Close()
+	return wire.StepDone, fmt.Sprintf("users and groups %s are nobody else's, %d bots have one", b.set.botRange, table.Bots())
 }
 
 func (b *boot) giveCgroup() (wire.StepState, string) { return harden.GiveCgroup(b.account) }

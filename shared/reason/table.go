@@ -40,6 +40,15 @@ const (
 	WorkerDied    Code = "worker-died"
 	WorkerCrashes Code = "worker-crashes"
 
+	// A Linux user per bot.
+	BotUsersRange   Code = "bot-users-range"
+	BotUsersFull    Code = "bot-users-full"
+	BotUsersRefused Code = "bot-users-refused"
+	BotUsersOff     Code = "bot-users-off"
+	BotUserPath     Code = "bot-user-path"
+	BotUserBusy     Code = "bot-user-busy"
+	BotUserTree     Code = "bot-user-tree"
+
 	// Why there is no box.
 	SwitchedOff       Code = "switched-off"
 	NotCloud          Code = "not-cloud"
@@ -111,6 +120,14 @@ var table = []Row{
 	{NotDropped, ExitUsage, "the supervisor could not give its privileges up, or not all of them", "start it as root with CAP_SETUID, CAP_SETGID, CAP_KILL and CAP_SETPCAP and nothing odd in its capability sets"},
 	{WorkerDied, ExitSystem, "the worker died, and the box that it served with it", "see the worker's last lines above and start again"},
 	{WorkerCrashes, ExitSystem, "the worker fails again and again", "see the worker's last lines above; run botbox doctor"},
+
+	{BotUsersRange, ExitUsage, "the user ids that bots are to have are taken, or could be given away by others", "name a free range in OMB_BOT_USERS_RANGE, such as 300000-365535, or correct what is named"},
+	{BotUsersFull, ExitSystem, "every user id of the range belongs to a bot already; none is given to a second one", "a larger OMB_BOT_USERS_RANGE needs an empty table: see SECURITY.md"},
+	{BotUsersRefused, ExitNoBox, "a box with a Linux user of its own cannot be made here, and OMB_BOT_USERS=1 wants no other", "see the cause that is named; OMB_BOT_USERS=0 runs all boxes as one user"},
+	{BotUsersOff, ExitUsage, "bots have no Linux users of their own here", "start botbox-supervisor with OMB_BOT_USERS=1"},
+	{BotUserPath, ExitUsage, "the bot's own Linux user cannot reach or write something that its box needs", "give the bot its workspace: botbox bot adopt BOT"},
+	{BotUserBusy, ExitUsage, "a bot's files cannot change hands while it has a box", "wait for its boxes to end: botbox ps"},
+	{BotUserTree, ExitUsage, "a workspace holds something that cannot change hands", "remove what is named, and ask again"},
 
 	{SwitchedOff, ExitNoBox, "OMB_BOT_BOX=0 turns the box off", "unset OMB_BOT_BOX or set it to 1"},
 	{NotCloud, ExitNoBox, "the box is on by default on a Cloud home only, and this is none", "set OMB_BOT_BOX=1"},

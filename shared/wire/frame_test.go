@@ -61,7 +61,7 @@ func TestEveryRowRoundTripsAtItsLongest(t *testing.T) {
 		}
 		args := map[string]string{}
 		for _, k := range row.Keys {
-			args[k.Name] = map[Form]string{Text: strings.Repeat(" ", 1024), Name: strings.Repeat("n", 128), Number: "999999", Decimal: "999999.999"}[k.Form]
+			args[k.Name] = map[Form]string{Text: strings.Repeat(" ", 1024), Name: strings.Repeat("n", 128), Number: "999999", Process: "4194304", Decimal: "999999.999"}[k.Form]
 		}
 		f := Frame{4294967295, 4294967295, row.Verb, args}
 		b, err := Encode(row.Dir, f)

@@ -15,6 +15,8 @@ func (f Form) fits(v string) bool {
 		return isName(v)
 	case Number:
 		return isNumber(v, 6)
+	case Process:
+		return isNumber(v, 7) && v != "0" && v != "1"
 	case Decimal:
 		whole, part, ok := strings.Cut(v, ".")
 		return ok && isNumber(whole, 6) && len(part) == 3 && isDigits(part)

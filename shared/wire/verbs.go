@@ -12,13 +12,14 @@ const (
 type Verb string
 
 const (
-	Hello     Verb = "hello"
-	Ping      Verb = "ping"
-	BoxStart  Verb = "box.start"
-	BoxSignal Verb = "box.signal"
-	UIDLeased Verb = "uid.leased"
-	UIDMapped Verb = "uid.mapped"
-	Drain     Verb = "drain"
+	Hello      Verb = "hello"
+	Ping       Verb = "ping"
+	BoxStart   Verb = "box.start"
+	BoxSignal  Verb = "box.signal"
+	UIDLeased  Verb = "uid.leased"
+	UIDMapped  Verb = "uid.mapped"
+	UIDRefused Verb = "uid.refused"
+	Drain      Verb = "drain"
 
 	HelloAck   Verb = "hello.ack"
 	Ready      Verb = "ready"
@@ -49,6 +50,7 @@ const (
 	Name                // a plain name: no slash, no dot in front
 	Number              // 0 to 999999, one spelling each
 	Decimal             // seconds with three decimals
+	Process             // the number of a process, at most what a kernel gives out
 )
 
 // Key is one key of a verb. Every key is required, and they stand in order.
@@ -75,6 +77,7 @@ func Verbs() []Row {
 		{ToWorker, BoxSignal, []Key{{"box", Name}, {"sig", Number}}, "hand a signal of the container on to the engine"},
 		{ToWorker, UIDLeased, []Key{{"lease", Name}, {"uid", Number}}, "answers uid.lease"},
 		{ToWorker, UIDMapped, []Key{{"lease", Name}}, "answers uid.map"},
+		{ToWorker, UIDRefused, []Key{{"code", Name}}, "answers uid.lease or uid.map where nothing was done: a reason code"},
 		{ToWorker, Drain, []Key{{"seconds", Decimal}}, "end every box inside this time"},
 
 		{ToSupervisor, HelloAck, []Key{{"ver", Name}, {"build", Text}}, "answers hello, once"},
@@ -82,9 +85,9 @@ func Verbs() []Row {
 		{ToSupervisor, Pong, nil, "answers ping"},
 		{ToSupervisor, BoxStarted, []Key{{"box", Name}}, "answers box.start with the name of the box"},
 		{ToSupervisor, BoxExited, []Key{{"box", Name}, {"code", Number}}, "the started box ended with this exit status"},
-		{ToSupervisor, UIDLease, []Key{{"bot", Name}}, "ask for a Linux user for a bot"},
-		{ToSupervisor, UIDMap, []Key{{"lease", Name}}, "ask for the map of a fresh user namespace"},
-		{ToSupervisor, UIDRelease, []Key{{"lease", Name}}, "give the Linux user back"},
+		{ToSupervisor, UIDLease, []Key{{"bot", Name}}, "ask for the Linux user of a bot, for one map"},
+		{ToSupervisor, UIDMap, []Key{{"lease", Name}, {"pid", Process}}, "write the map of the fresh user namespace that this child of the worker is in; ends the lease"},
+		{ToSupervisor, UIDRelease, []Key{{"lease", Name}}, "give a lease back without a map"},
 		{ToSupervisor, BoxKill, []Key{{"lease", Name}}, "kill what runs as a leased user"},
 		{ToSupervisor, Drained, nil, "no box is left; the worker exits now"},
 		{ToSupervisor, Error, []Key{{"code", Name}}, "the box that box.start asked for could not be started: a reason code"},
@@ -97,6 +100,11 @@ func Verbs() []Row {
 		{ToWorker, VaultEnd, nil, "answers vault.next: every box was given back"},
 		{ToWorker, VaultFull, []Key{{"box", Name}}, "there is no room for the files of this box: it will not outlive its worker"},
 	}
+}
+
+// OfUser tells whether the verb is one of those that give a box a Linux user.
+func (v Verb) OfUser() bool {
+	return v == UIDLease || v == UIDMap || v == UIDRelease || v == BoxKill
 }
 
 func lookup(dir Direction, v Verb) (Row, bool) {

@@ -40,6 +40,7 @@ func verbs() []verb {
 		{"doctor", "[--json]", "try each layer of a box by itself, and say how to put right what is missing", doctorVerb},
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
 		{"kill", "BOX", "end a box whole", killVerb},
+		{"bot", "{adopt | release} BOT [FOLDER] [--json]", "give a bot's workspace to its own Linux user, or take it back (OMB_BOT_USERS=1)", botVerb},
 		{"logs", "[-f] [--box ID] [--broker] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
 		{"mcp", "test URL [--header NAME=ref:SECRET]… [--json]", "try an MCP server the way a bot reaches it, and list its tools", mcpVerb},
 		{"report", "[--json]", "show the worker's report", reportVerb},

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/engine"
@@ -15,6 +16,10 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/spec"
 	"github.com/openmausbot/botbox/worker/internal/turn"
 )
+
+// containersBot is the bot that the container's own command is, where each has
+// a Linux user of its own.
+const containersBot = "container"
 
 // orders carries out what the supervisor asks for.
 type orders struct{ w *worker }
@@ -24,6 +29,11 @@ type orders struct{ w *worker }
 func (o orders) BoxStart(start wire.StartSpec) (string, error) {
 	s := o.spec(start)
 	t, _, err := o.w.runner.Prepare(s, turn.Way{First: box.ChildFD})
+	if s.Cwd != "" && err != nil && reason.Of(err).Code == reason.BotUserPath {
+		o.w.log.Warn("the container's working folder is not the bot's own user's; the command starts in an empty HOME", "folder", s.Cwd)
+		s.Cwd = ""
+		t, _, err = o.w.runner.Prepare(s, turn.Way{First: box.ChildFD})
+	}
 	if err != nil {
 		return "", err
 	}
@@ -60,6 +70,9 @@ func (o orders) spec(start wire.StartSpec) spec.Spec {
 		if name, value, ok := strings.Cut(entry, "="); ok && name != "" {
 			s.Env[name] = spec.Value{Text: secret.New(value)}
 		}
+	}
+	if o.w.runner.Users != nil {
+		s.Bot = containersBot
 	}
 	_, err := unix.IoctlGetTermios(0, unix.TCGETS)
 	s.TTY = err == nil

@@ -147,6 +147,9 @@ func (c *call) leased(s spec.Spec, f runFlags) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if l.Answer.Layers["user"] == "per-bot" {
+		openPipes()
+	}
 	c.introduce(l.Answer, f.json)
 	if f.stay {
 		return c.stay(l, s)

@@ -43,6 +43,8 @@ type worker struct {
 	handover control.Handover
 	exits    sync.WaitGroup // boxes of the supervisor's whose end is not reported yet
 	state    *state
+	self     *os.File // this program; with users of bots only
+	moving   hands
 }
 
 // serveVerb is the worker. Its order is: no root, no keys in sight, a folder of
@@ -107,6 +109,9 @@ func (c *call) newWorker(a account, entry box.Program, supervised, quiet bool) (
 	}
 	w.runner, err = c.newRunner(entry, w.account, broker.Options{BootKey: w.handover.BootKey, Store: w.store, Log: w.brokered}, w.log)
 	if err != nil {
+		return nil, err
+	}
+	if err := w.giveUsers(); err != nil {
 		return nil, err
 	}
 	w.runner.Count = func(name string) { w.store.Add(name, 1) }
@@ -195,7 +200,7 @@ func (w *worker) serve() error {
 	defer requests.Close() // here, for at the end nobody waits for the server
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check}
+	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check, Move: w.moveFiles}
 	go lease.Serve(leases, w.runner)
 	go server.Serve(ctx, requests)
 	journal.WorkerStarted.Log(w.log, slog.String("build", wire.Build), slog.String("user", w.account.name))

@@ -30,7 +30,8 @@ type Settings struct {
 	EgressExcept string `envconfig:"OMB_EGRESS_EXCEPT" means:"ADDR:PORT, comma separated: let through although the address policy refuses them; each is a warning in the report"`
 	DrainSeconds uint16 `envconfig:"OMB_DRAIN_SECONDS" default:"4" means:"the whole time from the first stop signal to the end"`
 	VsockPort    uint32 `envconfig:"OMB_VSOCK_PORT" default:"0" means:"not in this build: anything but 0 is refused"`
-	BotUsers     string `envconfig:"OMB_BOT_USERS" default:"0" means:"not in this build: anything but 0 is refused"`
+	BotUsers     string `envconfig:"OMB_BOT_USERS" default:"0" means:"1: a Linux user per bot, which needs botbox-supervisor, and no box without; 0: boxes run as the worker's user"`
+	BotRange     string `envconfig:"OMB_BOT_USERS_RANGE" default:"300000-365535" means:"the supervisor: the user and group ids that bots get"`
 	Log          string `envconfig:"OMB_LOG" default:"auto" means:"auto, journal, text or json; with +debug behind it also what the gates let through"`
 	RuntimeHome  string `envconfig:"XDG_RUNTIME_DIR" means:"as the login set it"`
 	StateHome    string `envconfig:"XDG_STATE_HOME" means:"as the user set it"`
@@ -48,7 +49,7 @@ func (s *Settings) choices() []struct {
 		{"OMB_BOT_BOX", s.BotBox, []string{"", "0", "1"}},
 		{"OMB_CLOUD_ROLE", s.CloudRole, []string{"", "home", "team"}},
 		{"OMB_CLOUD_HARDEN", s.CloudHarden, []string{"", "0", "1", "strict"}},
-		{"OMB_BOT_USERS", s.BotUsers, []string{"0"}},
+		{"OMB_BOT_USERS", s.BotUsers, []string{"", "0", "1"}},
 		{"OMB_LOG", s.Log, []string{"auto", "journal", "text", "json", "auto+debug", "journal+debug", "text+debug", "json+debug"}},
 	}
 }

@@ -21,6 +21,10 @@ func (c *call) standalone(entry box.Program, a account, s spec.Spec, f runFlags)
 		return 0, reason.New(reason.NoWorker, "the sign-in relay (net.relay) is used over a worker's interface, and there is none").
 			WithHint("start a worker, botbox serve, and leave --standalone out")
 	}
+	if c.settings.BotUsers == "1" {
+		return 0, reason.New(reason.BotUsersRefused, "this box stands alone, and OMB_BOT_USERS=1 wants a Linux user of its own for it, which only a worker of botbox-supervisor can give").
+			WithHint("start botbox-supervisor with OMB_BOT_USERS=1, or set OMB_BOT_USERS=0")
+	}
 	// What the gates refuse, the command reads in their answers; only errors
 	// of our own belong on a terminal that is the command's.
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelError}))

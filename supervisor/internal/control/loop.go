@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/shared/wire"
+	"github.com/openmausbot/botbox/supervisor/internal/botuser"
 	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
 	"github.com/openmausbot/botbox/supervisor/internal/reap"
 	"github.com/openmausbot/botbox/supervisor/internal/vault"
@@ -30,7 +31,8 @@ type Config struct {
 	SpecDir  string // root writes, the account's group reads
 	Drain    time.Duration
 	Steps    []wire.Step
-	Recheck  func() // called now and then while the worker is ready
+	Recheck  func()          // called now and then while the worker is ready
+	Users    *botuser.Leases // of bots; nil where they have none
 }
 
 // OurCgroup is the Cgroup of children that stay in ours.
@@ -165,6 +167,7 @@ func (l *loop) log(format string, args ...any) { l.lines.Warn(format, args...) }
 
 func (l *loop) startWorker(epoch uint32) error {
 	l.vault.Begin()
+	l.Users.Begin()
 	var err error
 	l.link, err = startLink(l.Config, &l.table, epoch, l.key)
 	return err
@@ -199,6 +202,17 @@ func (l *loop) signalCommand(sig syscall.Signal) {
 	if l.command {
 		l.table.Signal(l.pid, sig)
 	}
+}
+
+func (l *loop) user(f wire.Frame) error {
+	if l.link == nil {
+		return errors.New("there is no worker")
+	}
+	reply, err := l.Users.Serve(l.link.pid, f)
+	if err == nil && reply.Verb != "" {
+		l.tell(reply.Verb, reply.Keys...)
+	}
+	return err
 }
 
 func (l *loop) notify(state string) {

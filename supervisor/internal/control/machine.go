@@ -52,6 +52,7 @@ type world interface {
 	signalWorker(sig syscall.Signal)
 	startCommand() error // mode Plain
 	signalCommand(sig syscall.Signal)
+	user(f wire.Frame) error             // answers uid.lease and its like
 	writeSpec() (name string, err error) // mode Box
 	removeSpec()
 	notify(state string) // the service manager
@@ -136,6 +137,10 @@ func (m *machine) frame(f wire.Frame) {
 	case f.Verb == wire.BoxExited && m.box != "" && f.Args["box"] == m.box && !m.decided:
 		m.commandEnded(f.Int("code"))
 	case f.Verb == wire.Drained && m.state == draining:
+	case f.Verb.OfUser() && m.greeted && m.state != replacing:
+		if err := m.user(f); err != nil {
+			m.bad(err)
+		}
 	default:
 		m.bad(fmt.Errorf("%s is not expected now", f.Verb))
 	}

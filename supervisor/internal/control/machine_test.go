@@ -31,6 +31,7 @@ func (f *fake) signalCommand(s syscall.Signal) { f.do("command %d", s) }
 func (f *fake) writeSpec() (string, error)     { return "s", nil }
 func (f *fake) removeSpec()                    {}
 func (f *fake) notify(s string)                { f.do("%s", s) }
+func (f *fake) user(fr wire.Frame) error       { f.do("%s", fr.Verb); return nil }
 func (f *fake) log(string, ...any)             {}
 
 func boot(mode Mode) (*machine, *fake) {

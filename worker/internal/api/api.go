@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/botfiles"
 	"github.com/openmausbot/botbox/worker/internal/lease"
 	"github.com/openmausbot/botbox/worker/internal/report"
 	"github.com/openmausbot/botbox/worker/internal/turn"
@@ -27,6 +28,8 @@ type Server struct {
 	Runner *turn.Runner
 	Report func() report.Report
 	Check  func() (report.Checks, error) // runs the self-check
+	// Move lets a folder of a bot's change hands; an empty one is its workspace.
+	Move func(bot, folder string, back bool) (botfiles.Done, error)
 }
 
 // Listen makes the socket in the run folder.
@@ -60,16 +63,18 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
-		"GET /api/cloud/box":         func(*http.Request) (any, error) { return s.Report(), nil },
-		"GET /v1/boxes":              s.boxes,
-		"GET /v1/boxes/{id}":         s.box,
-		"GET /v1/boxes/{id}/why":     s.why,
-		"DELETE /v1/boxes/{id}":      s.end,
-		"POST /v1/boxes/{id}/signal": s.signal,
-		"POST /v1/keys/rotate":       s.rotate,
-		"POST /v1/boxes/{id}/relay":  s.relay,
-		"POST /v1/mcp/test":          s.mcpTest,
-		"POST /v1/selfcheck":         func(*http.Request) (any, error) { return s.Check() },
+		"GET /api/cloud/box":          func(*http.Request) (any, error) { return s.Report(), nil },
+		"GET /v1/boxes":               s.boxes,
+		"GET /v1/boxes/{id}":          s.box,
+		"GET /v1/boxes/{id}/why":      s.why,
+		"DELETE /v1/boxes/{id}":       s.end,
+		"POST /v1/boxes/{id}/signal":  s.signal,
+		"POST /v1/bots/{bot}/adopt":   s.move(false),
+		"POST /v1/bots/{bot}/release": s.move(true),
+		"POST /v1/keys/rotate":        s.rotate,
+		"POST /v1/boxes/{id}/relay":   s.relay,
+		"POST /v1/mcp/test":           s.mcpTest,
+		"POST /v1/selfcheck":          func(*http.Request) (any, error) { return s.Check() },
 
 		"POST /v1/conversations/{id}/mcp":        s.mcpAddresses,
 		"POST /v1/conversations/{id}/mcp-failed": s.mcpFailed,

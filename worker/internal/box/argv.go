@@ -20,6 +20,7 @@ type Handles struct {
 	Status  int            // where bubblewrap writes its JSON
 	Socket  int            // boxentry's end of the entry socket
 	Options int            // the memfd that holds Options' words
+	User    int            // the namespace of the plan's user
 }
 
 // Options are bubblewrap's options for a plan, in an order that is part of the
@@ -120,14 +121,18 @@ func Command(p *Plan, bwrap string, h Handles) []string {
 	for i, port := range p.Listen {
 		ports[i] = strconv.Itoa(port)
 	}
-	words := []string{
-		bwrap, "--args", strconv.Itoa(h.Options), "--", EntryPath,
-		"socket=" + strconv.Itoa(h.Socket),
-		"listen=" + strings.Join(ports, ","),
-		"nproc=" + strconv.Itoa(p.Pids),
-		"nofile=" + strconv.Itoa(p.Nofile),
-		"tty=" + strconv.FormatBool(p.TTY),
+	words := []string{}
+	if p.User != nil {
+		words = p.User.enter(h.User)
 	}
+	words = append(words,
+		bwrap, "--args", strconv.Itoa(h.Options), "--", EntryPath,
+		"socket="+strconv.Itoa(h.Socket),
+		"listen="+strings.Join(ports, ","),
+		"nproc="+strconv.Itoa(p.Pids),
+		"nofile="+strconv.Itoa(p.Nofile),
+		"tty="+strconv.FormatBool(p.TTY),
+	)
 	if p.FileMB > 0 {
 		words = append(words, "fsize="+strconv.Itoa(p.FileMB))
 	}

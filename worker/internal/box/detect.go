@@ -86,6 +86,16 @@ func checkBwrap(name string) error {
 		return reason.New(reason.BwrapSetuid, "%s has file capabilities", name).
 			WithHint("take them away: setcap -r %s", real)
 	}
+	return checkOwned(real)
+}
+
+// checkOwned refuses a program that others could replace.
+func checkOwned(name string) error {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return reason.New(reason.NoBwrap, "look at %s: %w", name, err)
+	}
+	var st unix.Stat_t
 	for place := real; ; place = filepath.Dir(place) {
 		if err := unix.Stat(place, &st); err != nil {
 			return reason.New(reason.NoBwrap, "look at %s: %w", place, err)

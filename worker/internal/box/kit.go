@@ -32,7 +32,7 @@ const (
 // the open files that it names by number. Whoever execs it, a child of ours
 // or the process that asked for the lease, it is the same kit.
 type Kit struct {
-	Bwrap   string     // absolute path
+	Bwrap   string     // absolute path of what is executed: bubblewrap, or nsenter for it
 	Argv    []string   // Argv[0] is Bwrap
 	Options []string   // what bubblewrap reads from the options' memfd
 	First   int        // ChildFD or LeaseFD
@@ -48,6 +48,7 @@ type Kit struct {
 	entry  *net.UnixConn // our end of the entry socket
 	far    uint64        // the inode of the other end, which the box holds
 	status *os.File      // our end of the status pipe
+	user   *User         // the box's own
 	holder *Process      // who becomes bubblewrap, when that is known
 }
 
@@ -77,12 +78,16 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 			p.Mounts[i].Program = &progs.Entry
 		}
 	}
+	h := Handles{Mounts: map[string]int{}, Files: map[string]int{}}
+	if p.User != nil {
+		k.Bwrap, k.user = p.User.Nsenter, p.User
+		h.User = k.pass(p.User.Space) // first, so that it is closed whatever fails
+	}
 	sources, feet, err := openSources(p)
 	if err != nil {
 		return err
 	}
 	k.feet = feet
-	h := Handles{Mounts: map[string]int{}, Files: map[string]int{}}
 	for _, m := range p.Mounts { // in the plan's order: the command line is reproducible
 		if f := sources[m.Dest]; f != nil {
 			h.Mounts[m.Dest] = k.pass(f)

@@ -69,6 +69,26 @@ func (m Machine) For(s spec.Spec, path string) Machine {
 	return m
 }
 
+// OwnedBy is the machine as the boxes of a user have it: without the sign-in folders
+// of the account's that this user cannot write. It says which stay out.
+func (m Machine) OwnedBy(u *User, engine string) (Machine, []string) {
+	if u == nil {
+		return m, nil
+	}
+	var stays []string
+	m.Logins = slices.DeleteFunc(slices.Clone(m.Logins), func(dir string) bool {
+		if u.Gives(filepath.Join(m.Home, dir)) {
+			return false
+		}
+		if !slices.Contains(loginFolders[engine], dir) {
+			return true
+		}
+		stays = append(stays, "the sign-in ~/"+dir+" stays out of boxes: it is not the bot's own user's")
+		return true
+	})
+	return m, stays
+}
+
 // logins lists the login folders that are there: none is made for a box.
 func logins(home string) []string {
 	var there []string

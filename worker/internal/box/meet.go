@@ -85,7 +85,11 @@ func (l *Live) meet(child <-chan int, p *Plan, within time.Duration) error {
 	if err := l.identify(sender, child); err != nil {
 		return err
 	}
-	if err := stand(l.kit.feet, l.Engine.Pid); err != nil {
+	err = l.kit.user.checkBox(l)
+	if err == nil {
+		err = stand(l.kit.feet, l.Engine.Pid)
+	}
+	if err != nil {
 		if l.kit.First == LeaseFD { // the asker hears of it in no other way
 			l.Refuse(err)
 		}
@@ -162,7 +166,11 @@ func (l *Live) listen(files []*os.File, ports []int) error {
 // identify holds on to the engine's process and to the box's PID 1. boxentry
 // waits for our word, so its pid cannot have been given to another process.
 func (l *Live) identify(sender *unix.Ucred, child <-chan int) error {
-	if int(sender.Uid) != os.Geteuid() || sender.Pid <= 1 {
+	want := os.Geteuid()
+	if l.kit.user != nil {
+		want = l.kit.user.UID
+	}
+	if int(sender.Uid) != want || sender.Pid <= 1 {
 		return reason.New(reason.BoxFailed, "the box's first packet came from another user's process")
 	}
 	var err error

@@ -29,6 +29,14 @@ func openSources(p *Plan) (files map[string]*os.File, feet []footing, err error)
 				return files, nil, err
 			}
 			files[m.Dest] = f
+			if p.User != nil && (m.Program == nil || m.Program.Copy == nil) {
+				if m.Program != nil {
+					m.Source = m.Program.Name()
+				}
+				if err := p.User.checkReach(m, f); err != nil {
+					return files, nil, err
+				}
+			}
 		}
 		if m.Nested {
 			f, err := p.footing(m, files)

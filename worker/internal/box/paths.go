@@ -86,6 +86,21 @@ func checkPaths(s spec.Spec, m Machine) error {
 	return nil
 }
 
+// MayGive tells whether a folder may become a bot's own: one that a spec may
+// put back as a writable folder, and none above the machine's or the worker's.
+func (m Machine) MayGive(folder string) error {
+	if !filepath.IsAbs(folder) || filepath.Clean(folder) != folder {
+		return reason.New(reason.PathRefused, "%s is no absolute path in its shortest spelling", folder)
+	}
+	if within(m.Home, folder) {
+		return reason.New(reason.PathRefused, "%s is the account's home folder, or holds it", folder)
+	}
+	if why := refuse(putBack{folder, "paths.rw", true}, "private", m); why != "" {
+		return reason.New(reason.PathRefused, "%s may not become a bot's: %s", folder, why)
+	}
+	return nil
+}
+
 func refuse(p putBack, home string, m Machine) string {
 	if p.field == "cwd" && isPrivateWork(p.path) {
 		return ""

@@ -101,6 +101,7 @@ type Plan struct {
 	FileMB     int      // RLIMIT_FSIZE in MiB; 0 keeps the caller's
 	DiskFree   bool     // the kit keeps its Disks
 	Warnings   []string // for the answer
+	User       *User    // the box's own; nil = the caller's
 	Writable   []string // where Landlock lets the engine write
 	// Files are written into folders that are the box's own, before it starts:
 	// path → content. See AddFile.

@@ -140,6 +140,38 @@ func (s *Spawner) inNamespaces(within time.Duration, entry *os.File, unshareflag
 	return cmd.Wait()
 }
 
+// holder starts boxentry in a user namespace of its own, where it waits for the
+// end of stdin.
+func (s *Spawner) holder(entry Program, stdin *os.File) (*Child, error) {
+	cmd := &exec.Cmd{
+		Path: "/proc/self/fd/" + strconv.Itoa(int(entry.Fd())), Args: []string{"boxentry", "hold"},
+		Env: []string{}, Dir: "/", Stdin: stdin, SysProcAttr: holding(),
+	}
+	if err := s.start(cmd); err != nil {
+		return nil, err
+	}
+	return &Child{cmd}, nil
+}
+
+// AsAccount runs this very program with args in a user's namespace, where it
+// is root over what the account and the bot have, and gives what it says.
+func (s *Spawner) AsAccount(within time.Duration, u *User, self *os.File, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	words := []string{"--user=/proc/self/fd/3", "--setuid=0", "--setgid=0", "--", "/proc/self/fd/4"}
+	cmd := exec.CommandContext(ctx, u.Nsenter, append(words, args...)...)
+	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{}, "/", []*os.File{u.Space, self}
+	cmd.WaitDelay = 100 * time.Millisecond
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var buf limited
+	cmd.Stdout, cmd.Stderr = &buf, &buf
+	if err := s.start(cmd); err != nil {
+		return nil, err
+	}
+	err := cmd.Wait()
+	return buf.b, err
+}
+
 // limited keeps the first 64 KiB of what a program says.
 type limited struct{ b []byte }
 

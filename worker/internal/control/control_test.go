@@ -39,7 +39,7 @@ func pair(t *testing.T) (*Channel, *side) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	c := &Channel{from: file(fds[0][0]), to: file(fds[1][1]), specDir: t.TempDir()}
+	c := &Channel{from: file(fds[0][0]), to: file(fds[1][1]), specDir: t.TempDir(), greeted: make(chan struct{})}
 	c.in = wire.NewReader(c.from)
 	s := &side{t: t, to: file(fds[0][1]), from: wire.NewReader(file(fds[1][0])), order: wire.Order{Epoch: 3}, heard: wire.Order{Epoch: 3}}
 	return c, s
@@ -116,6 +116,61 @@ func spec(t *testing.T, c *Channel, name, command string) {
 		t.Fatal(err)
 	}
 	os.WriteFile(filepath.Join(c.specDir, name), b, 0o600)
+}
+
+// A question about a bot's user has one answer, and a supervisor that gives
+// none is not asked again: its answer would be taken for another's.
+func TestUsersOfBots(t *testing.T) {
+	c, s, _, ended := run(t, false)
+	type leased struct {
+		lease string
+		uid   int
+		err   error
+	}
+	got := make(chan leased, 1)
+	ask := func(bot string) { l, uid, err := c.LeaseUser(bot); got <- leased{l, uid, err} }
+	go ask("alice")
+	s.hears("uid.lease alice")
+	s.say(wire.UIDLeased, "lease", "u1", "uid", "300000")
+	if l := <-got; l != (leased{"u1", 300000, nil}) {
+		t.Errorf("%+v", l)
+	}
+	mapped := make(chan error, 1)
+	go func() { mapped <- c.MapUser("u1", 77) }()
+	s.hears("uid.map u1 77")
+	s.say(wire.UIDMapped, "lease", "u1")
+	if err := <-mapped; err != nil {
+		t.Error(err)
+	}
+	go func() { mapped <- c.MapUser("u2", 77) }()
+	s.hears("uid.map u2 77")
+	s.say(wire.UIDMapped, "lease", "u1")
+	if err := <-mapped; err == nil {
+		t.Error("the answer for another lease was taken")
+	}
+	go ask("bob")
+	s.hears("uid.lease bob")
+	s.say(wire.UIDRefused, "code", string(reason.BotUsersFull))
+	if l := <-got; l.err == nil || reason.Of(l.err).Code != reason.BotUsersFull {
+		t.Errorf("%+v", l)
+	}
+	if err := c.KillUser("u3"); err != nil {
+		t.Error(err)
+	}
+	s.hears("box.kill u3")
+	s.hears("uid.release u3")
+	if _, _, err := c.LeaseUser("a:b"); err == nil {
+		t.Error("a name that the channel has not was sent")
+	}
+	c.users.late = true
+	if _, _, err := c.LeaseUser("alice"); err == nil {
+		t.Error("asked after an answer that may still come")
+	}
+	s.say(wire.UIDLeased, "lease", "u1", "uid", "300000") // the late one goes nowhere, the second is a broken channel
+	s.say(wire.UIDLeased, "lease", "u1", "uid", "300000")
+	if err := <-ended; err == nil {
+		t.Error("an answer that nobody asked for is no fault")
+	}
 }
 
 func TestWholeConversation(t *testing.T) {

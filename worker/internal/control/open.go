@@ -35,6 +35,8 @@ type Channel struct {
 	from    *os.File
 	in      *bufio.Reader
 	specDir string
+	users   users
+	greeted chan struct{} // closed when hello was answered
 
 	mu       sync.Mutex
 	to       *os.File
@@ -71,7 +73,7 @@ func Open() (*Channel, Handover, error) {
 	if err != nil {
 		return nil, Handover{}, reason.New(reason.System, "read the handover: %w", err)
 	}
-	c := &Channel{from: os.NewFile(fdFrom, "from-supervisor"), to: os.NewFile(fdTo, "to-supervisor"), specDir: h.SpecDir}
+	c := &Channel{from: os.NewFile(fdFrom, "from-supervisor"), to: os.NewFile(fdTo, "to-supervisor"), specDir: h.SpecDir, greeted: make(chan struct{})}
 	c.in = wire.NewReader(c.from)
 	return c, h, nil
 }

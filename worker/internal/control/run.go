@@ -87,6 +87,7 @@ func (c *Channel) hello() (*wire.Order, error) {
 	if f.Args["ver"] != wire.Version || f.Args["build"] != wire.Build {
 		return nil, reason.New(reason.VersionSkew, "the supervisor is of build %.64q, this worker of %q", f.Args["build"], wire.Build)
 	}
+	close(c.greeted)
 	if c.ready {
 		return order, c.write(wire.Ready)
 	}
@@ -107,6 +108,8 @@ func (c *Channel) serve(a Actions, f wire.Frame, drained chan struct{}) error {
 		// A box that is just ending cannot take a signal: no error of the channel.
 		_ = a.BoxSignal(f.Args["box"], syscall.Signal(f.Int("sig")))
 		return nil
+	case wire.UIDLeased, wire.UIDMapped, wire.UIDRefused:
+		return c.users.answer(f)
 	case wire.Drain:
 		go func() {
 			a.Drain(f.Duration("seconds"))

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -144,7 +145,6 @@ func (s *Spec) fillDefaults() {
 	def(&s.Engine, "none")
 	def(&s.Home.Mode, "private")
 	def(&s.Net.Mode, "gated")
-	def(&s.User.Mode, "maus")
 	def(&s.OnUnavailable, "refuse")
 	def(&s.Net.Harness.Prefix, "/api/internal/")
 	def(&s.Net.Egress.Profile, "public")
@@ -235,7 +235,7 @@ var choices = []struct {
 	{"net.harness.prefix", func(s *Spec) string { return s.Net.Harness.Prefix }, []string{"/api/internal/"}, nil},
 	{"profile.work", func(s *Spec) string { return s.Profile.Work }, []string{"rw", "ro"}, nil},
 	{"profile.keys", func(s *Spec) string { return s.Profile.Keys }, []string{"broker", "none"}, nil},
-	{"user.mode", func(s *Spec) string { return s.User.Mode }, []string{"maus"}, []string{"per-bot"}},
+	{"user.mode", func(s *Spec) string { return cmp.Or(s.User.Mode, "maus") }, []string{"maus", "per-bot"}, nil},
 	{"on_unavailable", func(s *Spec) string { return s.OnUnavailable }, []string{"refuse"}, []string{"run-unboxed"}},
 }
 

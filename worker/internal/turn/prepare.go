@@ -94,11 +94,17 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if s.DataDir != "" && s.DataDir != r.Machine.DataDir {
 		return Answer{}, reason.New(reason.BadSpec, "the spec is not usable: field data_dir: it is not this machine's (OMB_DATA_DIR)")
 	}
-	plan, err := box.NewPlan(s, r.Machine.For(s, pathOf(s)), r.Ports)
+	kept := false
+	user, err := t.plan()
+	defer func() {
+		if !kept {
+			user.Close()
+		}
+	}()
 	if err != nil {
 		return Answer{}, err
 	}
-	plan.ID, t.Plan = t.ID, plan
+	plan := t.Plan
 	if err := t.openDebug(); err != nil {
 		return Answer{}, err
 	}
@@ -122,6 +128,7 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	kept = true // by the kit, which closes it also where it fails
 	t.Kit, err = box.Assemble(plan, box.Programs{Bwrap: bwrap, Entry: r.Entry}, way.First)
 	if err != nil {
 		return Answer{}, err
@@ -316,10 +323,14 @@ func (t *Turn) describe(a Answer) Answer {
 	if a.Loopbacks == nil {
 		a.Loopbacks = map[string]string{}
 	}
-	a.Layers = map[string]any{"seccomp": "filter", "user": t.runner.Machine.User, "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
+	a.Layers = map[string]any{"seccomp": "filter", "nested_sandbox": t.Plan.Seccomp == seccomp.Browser}
 	a.Layers["landlock"], a.Layers["limits"] = box.Landlock(), t.Holds()
 	for _, ns := range t.Plan.Namespaces {
 		a.Layers[ns.Name] = true
+	}
+	a.Layers["user"] = t.runner.Machine.User // says more than that it has a user namespace, which every box has
+	if t.Plan.User != nil {
+		a.Layers["user"] = "per-bot"
 	}
 	for _, list := range []*[]string{&a.DroppedEnv, &a.Grants, &a.Unbrokered, &a.Intercepted, &a.Warnings} {
 		if *list == nil {

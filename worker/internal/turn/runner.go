@@ -56,6 +56,9 @@ type Runner struct {
 	// without a supervisor.
 	Vault *vault.Vault
 
+	// Users gives a bot's box its own Linux user; nil: boxes run as ours.
+	Users func(bot string) (*box.User, error)
+
 	// Count counts what the report shows: "boxed", boxes whose engine ran, and
 	// "refused", specs that got none.
 	Count func(name string)
