@@ -22,6 +22,8 @@ const (
 	NoSuchSecret   Code = "no-such-secret"
 	AuditBroken    Code = "audit-broken"
 	NoAudit        Code = "no-audit"
+	ReportKey      Code = "report-key"
+	ReportForged   Code = "report-forged"
 	BadRedirect    Code = "bad_redirect"
 	NoRelay        Code = "no_relay"
 	StoreLocked    Code = "store-locked"
@@ -92,6 +94,8 @@ var table = []Row{
 	{NoSuchSecret, ExitUsage, "no living grant has its key from a secret of this name", "name the secret as the spec of a running turn does, without ref:, or none for all"},
 	{AuditBroken, ExitSystem, "the chain of the audit log is broken: a line was changed, taken out or put in", "keep the files as they are, and compare the report's audit.head with one that left the machine earlier"},
 	{NoAudit, ExitUsage, "there is no audit log in the state folder", "name the worker's folder in OMB_STATE_DIR; a box that stands alone keeps no audit log"},
+	{ReportKey, ExitUsage, "the key that signs this machine's reports is not usable", "restore the file that is named, with mode 0600; or move it away: then a new key is made, and whoever verifies reports has to be told of it"},
+	{ReportForged, ExitSystem, "a signed report is not what this machine's worker signed", "do not believe it; fetch it again from the machine: botbox report --signed"},
 	{VersionSkew, ExitUsage, "two of our programs come from different builds", "install all four programs from one build and restart the worker"},
 	{MissingProgram, ExitUsage, "one of our own programs is not beside this one nor in /usr/libexec/botbox", "install all four programs together"},
 

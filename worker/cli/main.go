@@ -25,6 +25,7 @@ type call struct {
 	settings Settings
 	stdout   io.Writer
 	stderr   io.Writer
+	secrets  secretReader // of our own; a runner's are for specs
 	// described is given the flags of a verb that is only asked for them.
 	described func(*flag.FlagSet)
 }
@@ -41,7 +42,7 @@ func verbs() []verb {
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
 		{"kill", "BOX", "end a box whole", killVerb},
 		{"logs", "[-f] [--box ID] [--broker] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
-		{"report", "[--json]", "show the worker's report", reportVerb},
+		{"report", "[--json] [--signed | --public-key | --verify FILE] [--nonce N] [--key KEY]", "show the worker's report, sign it, or verify one", reportVerb},
 		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
 		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | path P | env NAME [--engine E] | syscall NAME | check ID | reason CODE}", "explain a decision from the tables that make it", whyVerb},
 		{"completion", "{bash | zsh | fish}", "print what lets a shell complete this command line", completionVerb},

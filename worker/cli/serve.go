@@ -71,6 +71,9 @@ func serveVerb(c *call, args []string) (int, error) {
 	}
 	defer w.close()
 	w.state = &state{w: w, entry: programs[0], probe: programs[1], stop: make(chan struct{})}
+	if err := w.state.openKeys(); err != nil {
+		return 0, err
+	}
 	return 0, w.serve()
 }
 
@@ -176,7 +179,7 @@ func (w *worker) serve() error {
 	defer requests.Close() // here, for at the end nobody waits for the server
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check}
+	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check, Signed: w.state.signed}
 	go lease.Serve(leases, w.runner)
 	go server.Serve(ctx, requests)
 	journal.WorkerStarted.Log(w.log, slog.String("build", wire.Build), slog.String("user", w.account.name))

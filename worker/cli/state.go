@@ -24,6 +24,8 @@ type state struct {
 
 	running sync.Mutex // one self-check at a time
 
+	signer report.Signer
+
 	mu     sync.Mutex
 	found  box.Finding
 	checks report.Checks
@@ -45,7 +47,9 @@ func (s *state) atBoot() {
 func (s *state) check() (report.Checks, error) {
 	s.running.Lock()
 	defer s.running.Unlock()
+	basis := s.basis() // what changes while it runs makes it stale
 	checks, err := selfcheck.Run(s.w.runner, s.probe, selfcheck.Wish{Profile: "seed", Stop: s.stop})
+	checks.Basis = basis
 	if len(checks.Results) > 0 { // also with an error: what could not be checked has failed
 		s.mu.Lock()
 		s.checks = checks
@@ -64,7 +68,8 @@ func (s *state) report() report.Report {
 	defer s.mu.Unlock()
 	settings := s.w.call.settings
 	r := report.New(s.found, box.Wanted(settings.BotBox, settings.CloudRole), kernelRelease())
-	r = r.WithChecks(s.checks, time.Now())
+	now := time.Now()
+	r = r.WithChecks(s.checks, now).OnBasis(s.checks, now, s.basis())
 	counters := s.w.store.Counters()
 	r.Boxed, r.Refused = int64(counters["boxed"]), int64(counters["refused"])
 	r.Broker.Unbrokered, r.Broker.Intercepted = s.w.runner.Unbrokered(), s.w.runner.Intercepted()

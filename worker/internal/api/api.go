@@ -27,6 +27,7 @@ type Server struct {
 	Runner *turn.Runner
 	Report func() report.Report
 	Check  func() (report.Checks, error) // runs the self-check
+	Signed func(nonce string) (report.Signed, error)
 }
 
 // Listen makes the socket in the run folder.
@@ -79,6 +80,7 @@ func (s *Server) routes() http.Handler {
 			write(w, http.StatusOK, v)
 		})
 	}
+	mux.HandleFunc("GET "+report.Path, s.signed)
 	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, reason.New(reason.NoSuchRoute, "there is no %s %s here", r.Method, r.URL.Path))
