@@ -150,14 +150,17 @@ func (c *call) known(f reportFlags) (report.Known, error) {
 			return known, err
 		}
 	}
+	if known.Key != nil && c.settings.SecretsDir == "" && c.settings.Credentials == "" {
+		return known, nil
+	}
+	a, err := c.leaveRoot() // what is kept here is the worker's
+	if err != nil {
+		return known, err
+	}
 	if c.secrets, err = c.settings.openSecrets(); err != nil {
 		return known, err
 	}
 	if known.Secret, err = adminSecret(c.secrets, nil); err != nil || known.Key != nil || !known.Secret.Empty() {
-		return known, err
-	}
-	a, err := c.leaveRoot()
-	if err != nil {
 		return known, err
 	}
 	if known.Key, err = report.PublicKey(c.settings.stateDir(a.home)); errors.Is(err, fs.ErrNotExist) {
