@@ -61,7 +61,7 @@ func TestASignedReport(t *testing.T) {
 	if json.Unmarshal([]byte(got.Stdout), &signed) != nil || json.Unmarshal([]byte(signed.Body), &content) != nil {
 		t.Fatalf("no report: %s", got.Stdout)
 	}
-	for _, name := range []string{"box", "reason", "checks", "failed", "boxed", "refused", "broker", "results", "steps", "build", "kernel", "bwrap", "age_s", "time", "signed"} {
+	for _, name := range []string{"box", "reason", "checks", "failed", "boxed", "refused", "broker", "results", "steps", "build", "kernel", "bwrap", "age_s", "time", "signed", "layers"} {
 		if content[name] == nil {
 			t.Errorf("the body has no %s", name)
 		}

@@ -36,7 +36,7 @@ func verbs() []verb {
 		{"run", "[flags] -- CMD ARG…", "run a command in a box (the verb can be left out)", runVerb},
 		{"browser", "[flags] -- CHROME ARG…", "run a browser in a box of its own, or write a launcher that does", browserVerb},
 		{"serve", "", "be the worker: hand out boxes, serve their gates", serveVerb},
-		{"check", "[--mutate LIST] [--json]", "try to get out of a box, and count what held", checkVerb},
+		{"check", "[--profile seed|full] [--mutate LIST] [--json] [--junit FILE]", "try to get out of a box, and count what held", checkVerb},
 		{"detect", "[--json]", "tell whether this machine can box, and if not, why", detectVerb},
 		{"doctor", "[--json]", "try each layer of a box by itself, and say how to put right what is missing", doctorVerb},
 		{"ps", "[--json]", "list the worker's boxes", psVerb},

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/openmausbot/botbox/shared/layers"
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 )
@@ -57,8 +58,9 @@ type Signed struct {
 // body is what is signed: the report, and what there is to know of its making.
 type body struct {
 	Report
-	Time   time.Time `json:"time"`
-	Signed []string  `json:"signed"`
+	Time   time.Time    `json:"time"`
+	Signed []string     `json:"signed"`
+	Layers []layers.Row `json:"layers"` // what each layer stops, and what not
 }
 
 // Signer signs this machine's reports.
@@ -86,7 +88,7 @@ func CheckSecret(s secret.Text) error {
 
 // Sign makes the signed form of a report.
 func (s Signer) Sign(r Report, nonce string, now time.Time) (Signed, error) {
-	content := body{Report: r, Time: now.UTC().Truncate(time.Second), Signed: []string{byEd25519}}
+	content := body{Report: r, Time: now.UTC().Truncate(time.Second), Signed: []string{byEd25519}, Layers: layers.All()}
 	if !s.Secret.Empty() {
 		content.Signed = append(content.Signed, byHMAC)
 	}
