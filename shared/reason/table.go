@@ -58,6 +58,7 @@ const (
 	NetRefused        Code = "net-refused"
 	ProbeTimeout      Code = "probe-timeout"
 	BoxOff            Code = "box_off"
+	CheckFailed       Code = "check-failed"
 	BoxFailed         Code = "box-failed"
 	LimitsUnavailable Code = "limits-unavailable"
 	TooManyBoxes      Code = "too_many_boxes"
@@ -124,6 +125,7 @@ var table = []Row{
 	{NetRefused, ExitNoBox, "the kernel refuses a network namespace with a loopback of its own", "allow network namespaces in this container"},
 	{ProbeTimeout, ExitNoBox, "bubblewrap did not answer in time", "see what holds it: run bwrap --version by hand"},
 	{BoxOff, ExitNoBox, "the box is off on this machine", "see botbox detect"},
+	{CheckFailed, ExitNoBox, "the self-check of this machine's box failed, so the worker gives none", "see botbox check; OMB_CHECK_FAILED=warn gives boxes all the same"},
 	{BoxFailed, ExitNoBox, "the box could not be built", "see botbox detect, and what bubblewrap said before this"},
 	{LimitsUnavailable, ExitNoBox, "a limit that was asked for cannot be held here, and a limit is never ignored", "give the box a cgroup of its own: systemd-run --user --scope -p Delegate=yes botbox run …; for a worker, Delegate=yes in its unit"},
 	{TooManyBoxes, ExitSystem, "as many boxes are open as this worker allows", "wait for one to end"},

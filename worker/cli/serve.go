@@ -71,6 +71,7 @@ func serveVerb(c *call, args []string) (int, error) {
 	}
 	defer w.close()
 	w.state = &state{w: w, entry: programs[0], probe: programs[1], stop: make(chan struct{})}
+	w.runner.Off = w.state.off
 	if err := w.state.openKeys(); err != nil {
 		return 0, err
 	}
@@ -184,7 +185,7 @@ func (w *worker) serve() error {
 	go server.Serve(ctx, requests)
 	journal.WorkerStarted.Log(w.log, slog.String("build", wire.Build), slog.String("user", w.account.name))
 	logSteps(w.log, w.handover.Steps)
-	go w.state.atBoot()
+	go w.state.watch() // what it finds is for later: no spec waits for it
 	w.wait(ctx)
 	journal.WorkerStopped.Log(w.log)
 	return nil

@@ -2,10 +2,10 @@ package cli
 
 import (
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
@@ -26,21 +26,12 @@ type state struct {
 
 	signer report.Signer
 
-	mu     sync.Mutex
-	found  box.Finding
-	checks report.Checks
-}
-
-// atBoot looks at the machine once the worker takes specs: what it finds is
-// for the report, and no spec waits for it.
-func (s *state) atBoot() {
-	found := s.w.runner.Spawner.Detect(os.Getenv("PATH"), s.entry)
-	s.mu.Lock()
-	s.found = found
-	s.mu.Unlock()
-	if found.Err == nil {
-		s.check()
-	}
+	mu       sync.Mutex
+	found    box.Finding
+	seen     glance // of found
+	checks   report.Checks
+	standing standing
+	jitter   time.Duration // until the next run, over what is usual
 }
 
 // check runs the self-check and keeps its result.
@@ -51,9 +42,7 @@ func (s *state) check() (report.Checks, error) {
 	checks, err := selfcheck.Run(s.w.runner, s.probe, selfcheck.Wish{Profile: "seed", Stop: s.stop})
 	checks.Basis = basis
 	if len(checks.Results) > 0 { // also with an error: what could not be checked has failed
-		s.mu.Lock()
-		s.checks = checks
-		s.mu.Unlock()
+		s.settle(checks)
 	}
 	return checks, err
 }
@@ -70,6 +59,14 @@ func (s *state) report() report.Report {
 	r := report.New(s.found, box.Wanted(settings.BotBox, settings.CloudRole), kernelRelease())
 	now := time.Now()
 	r = r.WithChecks(s.checks, now).OnBasis(s.checks, now, s.basis())
+	if s.standing.off != nil {
+		if s.refusing() == nil {
+			r.Warnings = append(r.Warnings, "boxes are given although the self-check failed (OMB_CHECK_FAILED=warn)")
+		} else if r.Reason == nil {
+			code := string(reason.CheckFailed)
+			r.Box, r.Reason = "off", &code
+		}
+	}
 	counters := s.w.store.Counters()
 	r.Boxed, r.Refused = int64(counters["boxed"]), int64(counters["refused"])
 	r.Broker.Unbrokered, r.Broker.Intercepted = s.w.runner.Unbrokered(), s.w.runner.Intercepted()

@@ -52,6 +52,9 @@ type Runner struct {
 	Groups   *cgroup.Tree
 	NoGroups error
 
+	// Off says why this machine gives no box now; nil = it does. May be nil.
+	Off func() error
+
 	// Count counts what the report shows: "boxed", boxes whose engine ran, and
 	// "refused", specs that got none.
 	Count func(name string)
