@@ -122,7 +122,7 @@ func TestTheReportHoldsNoSecret(t *testing.T) {
 	}
 	for _, args := range [][]string{{"report"}, {"report", "--json"}, {"report", "--signed"}, {"report", "--public-key"}} {
 		out := rig.Run(t, p.botbox(nil, args...))
-		if out.Code != 0 || !strings.Contains(out.Stdout+out.Stderr, "w") {
+		if out.Code != 0 || out.Stdout == "" {
 			t.Errorf("%v: %+v", args, out)
 		}
 		for what, text := range map[string]string{"the Admin's secret": adminSecret, "a secret of a box": "sk-ant-report-canary", "the private key": private} {
