@@ -53,6 +53,7 @@ ssh openssh-client
 dropbear dropbear-bin
 /usr/bin/cargo cargo
 dpkg-deb dpkg
+openssl openssl
 gdb gdb
 strace strace
 javac default-jdk-headless

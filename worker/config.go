@@ -34,7 +34,8 @@ func loadSettings() (cli.Settings, error) {
 func refuseUnknown() error {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, "OMB_BOX_") || (strings.HasPrefix(name, "OMB_EGRESS_") && !slices.Contains(egressNames, name)) {
+		if strings.HasPrefix(name, "OMB_BOX_") || (strings.HasPrefix(name, "OMB_CHECK_") && name != "OMB_CHECK_FAILED") ||
+			(strings.HasPrefix(name, "OMB_EGRESS_") && !slices.Contains(egressNames, name)) {
 			return reason.New(reason.BadSetting, "%s is no setting of ours", name)
 		}
 	}

@@ -215,8 +215,10 @@ func TestTheWorkersOwnFoldersStayHidden(t *testing.T) {
 	if err := os.Chmod(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(run, 0o700); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{run, secrets} {
+		if err := os.Chmod(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p.run = run
 	p.serve()

@@ -81,6 +81,11 @@ func TestTheAPIWithBadInput(t *testing.T) {
 		{"DELETE", "/v1/boxes", "", 404, "no-such-route"},
 		{"PUT", "/v1/boxes/" + id, "{}", 404, "no-such-route"},
 		{"GET", "/v1/selfcheck", "", 404, "no-such-route"},
+		{"GET", "/v1/report?nonce=short", "", 400, "usage"},
+		{"GET", "/v1/report?nonce=", "", 400, "usage"},
+		{"GET", "/v1/report?nonce=aaaaaaaaaaaaaaaa&nonce=aaaaaaaaaaaaaaaa", "", 400, "usage"},
+		{"GET", "/v1/report?key=x", "", 400, "usage"},
+		{"POST", "/v1/report", "{}", 404, "no-such-route"},
 	} {
 		status, answer := p.api(c.method, c.path, c.body)
 		var fault struct{ Code, Message, Hint string }

@@ -224,7 +224,7 @@ func TestTakeoverAfterSIGKILL(t *testing.T) {
 	if out := rig.Run(t, p.botbox(nil, "run", "--", "echo", "ran")); out.Stdout != "ran\n" {
 		t.Errorf("after %d kills: %+v", rounds, out)
 	}
-	for dir, want := range map[string]string{p.run: "[api.sock lease.sock]", p.state: "[audit.log botbox.db]"} {
+	for dir, want := range map[string]string{p.run: "[api.sock lease.sock]", p.state: "[audit.log botbox.db report.key]"} {
 		entries, err := os.ReadDir(dir)
 		var names []string
 		for _, e := range entries {

@@ -25,6 +25,8 @@ const (
 	MCPFailed      Code = "mcp_failed"
 	AuditBroken    Code = "audit-broken"
 	NoAudit        Code = "no-audit"
+	ReportKey      Code = "report-key"
+	ReportForged   Code = "report-forged"
 	BadRedirect    Code = "bad_redirect"
 	NoRelay        Code = "no_relay"
 	StoreLocked    Code = "store-locked"
@@ -68,6 +70,7 @@ const (
 	NetRefused        Code = "net-refused"
 	ProbeTimeout      Code = "probe-timeout"
 	BoxOff            Code = "box_off"
+	CheckFailed       Code = "check-failed"
 	BoxFailed         Code = "box-failed"
 	LimitsUnavailable Code = "limits-unavailable"
 	TooManyBoxes      Code = "too_many_boxes"
@@ -111,6 +114,8 @@ var table = []Row{
 	{BrokerUnreachable, ExitSystem, "an MCP server answers this machine, and does not answer through the credential broker, so no bot can reach it", "the fault is ours; please report it with the line above"},
 	{AuditBroken, ExitSystem, "the chain of the audit log is broken: a line was changed, taken out or put in", "keep the files as they are, and compare the report's audit.head with one that left the machine earlier"},
 	{NoAudit, ExitUsage, "there is no audit log in the state folder", "name the worker's folder in OMB_STATE_DIR; a box that stands alone keeps no audit log"},
+	{ReportKey, ExitUsage, "the key that signs this machine's reports is not usable", "restore the file that is named, with mode 0600; or move it away: then a new key is made, and whoever verifies reports has to be told of it"},
+	{ReportForged, ExitSystem, "a signed report is not what this machine's worker signed", "do not believe it; fetch it again from the machine: botbox report --signed"},
 	{VersionSkew, ExitUsage, "two of our programs come from different builds", "install all four programs from one build and restart the worker"},
 	{MissingProgram, ExitUsage, "one of our own programs is not beside this one nor in /usr/libexec/botbox", "install all four programs together"},
 
@@ -147,6 +152,7 @@ var table = []Row{
 	{NetRefused, ExitNoBox, "the kernel refuses a network namespace with a loopback of its own", "allow network namespaces in this container"},
 	{ProbeTimeout, ExitNoBox, "bubblewrap did not answer in time", "see what holds it: run bwrap --version by hand"},
 	{BoxOff, ExitNoBox, "the box is off on this machine", "see botbox detect"},
+	{CheckFailed, ExitNoBox, "the self-check of this machine's box failed, so the worker gives none", "see botbox check; OMB_CHECK_FAILED=warn gives boxes all the same"},
 	{BoxFailed, ExitNoBox, "the box could not be built", "see botbox detect, and what bubblewrap said before this"},
 	{LimitsUnavailable, ExitNoBox, "a limit that was asked for cannot be held here, and a limit is never ignored", "give the box a cgroup of its own: systemd-run --user --scope -p Delegate=yes botbox run …; for a worker, Delegate=yes in its unit"},
 	{TooManyBoxes, ExitSystem, "as many boxes are open as this worker allows", "wait for one to end"},

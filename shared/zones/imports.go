@@ -159,6 +159,7 @@ var revealTable = []Revealer{
 	{"worker/internal/spec/spec.go", "a client of the worker writes its values into the spec that it sends"},
 	{"worker/internal/turn/prepare.go", "the values that were asked for with --env are for the engine itself"},
 	{"worker/internal/login/document.go", "compares a sign-in's tokens, and sends the refresh token to its issuer"},
+	{"worker/internal/report/sign.go", "keys the HMAC of a signed report"},
 	{"worker/internal/broker/grant.go", "puts the provider's key into the request that leaves"},
 	{"worker/internal/broker/mcpserver.go", "puts an MCP server's headers into the request that leaves"},
 	{"worker/internal/broker/mcprecord.go", "seals an MCP server's headers for the worker that takes over"},

@@ -3,12 +3,12 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -22,12 +22,14 @@ import (
 // checkVerb tries to get out of a box and counts what held. It exits 0 only
 // when every check passed.
 func checkVerb(c *call, args []string) (int, error) {
-	var mutate, profile string
+	var wish selfcheck.Wish
+	var mutate, junit string
 	var asJSON bool
 	rest, err := c.parse("check", args, func(set *flag.FlagSet) {
 		set.StringVar(&mutate, "mutate", "", "take protections away from the check's own boxes: `LIST` of names, comma separated")
-		chooseVar(set, &profile, "profile", "seed", []string{"seed", "full"}, "the `PROFILE`: seed (29 checks) or full")
+		chooseVar(set, &wish.Profile, "profile", "seed", []string{"seed", "full"}, "the `PROFILE`: seed (29 checks) or full")
 		set.BoolVar(&asJSON, "json", false, "print the report as JSON")
+		set.StringVar(&junit, "junit", "", "also write the results to `FILE`, as JUnit XML")
 	})
 	if err == nil {
 		err = noWords(rest)
@@ -35,15 +37,35 @@ func checkVerb(c *call, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	checks, found, err := c.check(profile, list(mutate))
+	var file *os.File
+	if junit != "" { // now, as the caller: root is given up below
+		if file, err = os.Create(junit); err != nil {
+			return 0, reason.New(reason.Usage, "write the results: %w", err)
+		}
+		defer file.Close()
+	}
+	wish.Mutations = list(mutate)
+	if onTerminal(c.stderr) {
+		wish.Progress = func(done, all int) { fmt.Fprintf(c.stderr, "\r%d of %d checks", done, all) }
+	}
+	began := time.Now()
+	checks, found, err := c.check(wish)
+	if wish.Progress != nil {
+		fmt.Fprint(c.stderr, "\r\x1b[K")
+	}
 	if err != nil {
 		return 0, err
 	}
 	r := report.New(found, nil, kernelRelease()).WithChecks(checks, time.Now())
+	if file != nil {
+		if err := errors.Join(writeJUnit(file, r, checks.At, time.Since(began)), file.Close()); err != nil {
+			return 0, reason.New(reason.System, "write the results: %w", err)
+		}
+	}
 	if asJSON {
 		json.NewEncoder(c.stdout).Encode(r)
 	} else {
-		printChecks(c, checks)
+		printChecks(c.stdout, paint(onTerminal(c.stdout) && os.Getenv("NO_COLOR") == ""), checks)
 	}
 	if len(checks.Failed()) > 0 {
 		return 1, nil
@@ -52,7 +74,7 @@ func checkVerb(c *call, args []string) (int, error) {
 }
 
 // check runs the self-check in boxes of its own, made as a turn's are.
-func (c *call) check(profile string, mutations []string) (report.Checks, box.Finding, error) {
+func (c *call) check(wish selfcheck.Wish) (report.Checks, box.Finding, error) {
 	var found box.Finding
 	if c.settings.BotBox == "0" {
 		return report.Checks{}, found, reason.New(reason.SwitchedOff, "there is no box to check: OMB_BOT_BOX is 0")
@@ -78,16 +100,7 @@ func (c *call) check(profile string, mutations []string) (report.Checks, box.Fin
 	// What a signal would leave behind is ours: files, a process, listeners.
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
-	checks, err := selfcheck.Run(r, probe, selfcheck.Wish{Profile: profile, Mutations: mutations, Stop: stop.Done()})
+	wish.Stop = stop.Done()
+	checks, err := selfcheck.Run(r, probe, wish)
 	return checks, found, err
-}
-
-func printChecks(c *call, checks report.Checks) {
-	for _, r := range checks.Results {
-		fmt.Fprintf(c.stdout, "%-4s %-18s %-12s %s\n", r.ID, r.Layer, r.Verdict, r.Why)
-	}
-	if len(checks.Declared) > 0 {
-		fmt.Fprintf(c.stdout, "declared to fail: %s\n", strings.Join(checks.Declared, " "))
-	}
-	fmt.Fprintf(c.stdout, "%d/%d checks passed\n", checks.Passed(), len(checks.Results))
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/api"
-	"github.com/openmausbot/botbox/worker/internal/report"
 )
 
 // ask sends one request to the worker's API. into may be nil.
@@ -116,56 +115,4 @@ func killVerb(c *call, args []string) (int, error) {
 		return 0, reason.New(reason.Usage, "kill takes the name of one box")
 	}
 	return 0, c.ask("DELETE", "/v1/boxes/"+rest[0], nil, nil)
-}
-
-func reportVerb(c *call, args []string) (int, error) {
-	asJSON, err := c.jsonFlag("report", args)
-	if err != nil {
-		return 0, err
-	}
-	var r report.Report
-	if err := c.ask("GET", "/api/cloud/box", nil, &r); err != nil {
-		return 0, err
-	}
-	if asJSON {
-		return 0, json.NewEncoder(c.stdout).Encode(r)
-	}
-	printReport(c.stdout, r)
-	return 0, nil
-}
-
-func printReport(w io.Writer, r report.Report) {
-	why := ""
-	if r.Reason != nil {
-		why = " (" + *r.Reason + ")"
-	}
-	fmt.Fprintf(w, "box      %s%s\n", r.Box, why)
-	if r.AgeS == nil {
-		fmt.Fprintln(w, "checks   not run yet")
-	} else {
-		fmt.Fprintf(w, "checks   %s, %d s ago\n", r.Checks, *r.AgeS)
-	}
-	for _, res := range r.Results {
-		if res.Verdict != "pass" {
-			fmt.Fprintf(w, "         %s %s: %s\n", res.ID, res.Verdict, res.Why)
-		}
-	}
-	fmt.Fprintf(w, "boxes    %d open, %d since the database was made, %d refused\n", r.Open, r.Boxed, r.Refused)
-	if b := r.Broker; b.Requests > 0 {
-		fmt.Fprintf(w, "broker   %d requests, %d refused, %d over a limit, %d answers with a key overwritten, %d stolen tokens\n",
-			b.Requests, b.Refused, b.Limited, b.Redacted, b.Stolen)
-	}
-	for _, name := range r.Broker.Unbrokered {
-		fmt.Fprintf(w, "raw key  %s\n", name)
-	}
-	for _, host := range r.Broker.Intercepted {
-		fmt.Fprintf(w, "opened   the TLS to %s, for a box that declares it\n", host)
-	}
-	for _, s := range r.Steps {
-		fmt.Fprintf(w, "step     %-10s %s: %s\n", s.State, s.Name, s.Evidence)
-	}
-	for _, text := range r.Warnings {
-		fmt.Fprintf(w, "warning  %s\n", text)
-	}
-	fmt.Fprintf(w, "build    %s, bubblewrap %s, Linux %s\n", r.Build, r.Bwrap, r.Kernel)
 }

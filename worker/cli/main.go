@@ -25,6 +25,7 @@ type call struct {
 	settings Settings
 	stdout   io.Writer
 	stderr   io.Writer
+	secrets  secretReader // of our own; a runner's are for specs
 	// described is given the flags of a verb that is only asked for them.
 	described func(*flag.FlagSet)
 }
@@ -35,7 +36,7 @@ func verbs() []verb {
 		{"run", "[flags] -- CMD ARG…", "run a command in a box (the verb can be left out)", runVerb},
 		{"browser", "[flags] -- CHROME ARG…", "run a browser in a box of its own, or write a launcher that does", browserVerb},
 		{"serve", "", "be the worker: hand out boxes, serve their gates", serveVerb},
-		{"check", "[--mutate LIST] [--json]", "try to get out of a box, and count what held", checkVerb},
+		{"check", "[--profile seed|full] [--mutate LIST] [--json] [--junit FILE]", "try to get out of a box, and count what held", checkVerb},
 		{"detect", "[--json]", "tell whether this machine can box, and if not, why", detectVerb},
 		{"doctor", "[--json]", "try each layer of a box by itself, and say how to put right what is missing", doctorVerb},
 		{"ps", "[--json]", "list the worker's boxes", psVerb},
@@ -43,7 +44,7 @@ func verbs() []verb {
 		{"bot", "{adopt | release} BOT [FOLDER] [--json]", "give a bot's workspace to its own Linux user, or take it back (OMB_BOT_USERS=1)", botVerb},
 		{"logs", "[-f] [--box ID] [--broker] [--json]", "show what the gates decided, and the boxes' starts and ends", logsVerb},
 		{"mcp", "test URL [--header NAME=ref:SECRET]… [--json]", "try an MCP server the way a bot reaches it, and list its tools", mcpVerb},
-		{"report", "[--json]", "show the worker's report", reportVerb},
+		{"report", "[--json] [--signed | --public-key | --verify FILE] [--nonce N] [--key KEY]", "show the worker's report, sign it, or verify one", reportVerb},
 		{"audit", "[--verify] [--json]", "print the broker's audit log, or check that nobody changed it", auditVerb},
 		{"why", "{host H[:P] [--box ID | --allow-host PATTERN] | path P | env NAME [--engine E] | syscall NAME | check ID | reason CODE}", "explain a decision from the tables that make it", whyVerb},
 		{"completion", "{bash | zsh | fish}", "print what lets a shell complete this command line", completionVerb},

@@ -35,6 +35,7 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 	if err != nil {
 		return nil, err
 	}
+	c.secrets = secrets
 	harness := int(c.settings.Port)
 	return &turn.Runner{
 		Spawner: box.NewSpawner(),
@@ -45,7 +46,7 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 		Broker:  brk,
 		Egress:  egress,
 		Harness: "tcp:127.0.0.1:" + strconv.Itoa(harness),
-		Secrets: secrets,
+		Secrets: forSpecs(secrets),
 		Roots:   os.Getenv("SSL_CERT_FILE"),
 		Log:     log,
 	}, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -71,6 +72,7 @@ func alone(fd int) bool {
 
 func noSecret(name string, cause error) (secret.Text, error) {
 	err := reason.New(reason.BadSpec, "the spec is not usable: there is no secret %q", name)
+	err.Err = fs.ErrNotExist
 	if cause != nil {
 		err = reason.New(reason.BadSpec, "the spec is not usable: the secret %q cannot be read: %w", name, cause)
 	}

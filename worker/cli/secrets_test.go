@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/shared/reason"
+	"github.com/openmausbot/botbox/worker/internal/secret"
 )
 
 // read tells whether there is such a secret, or the code of the refusal.
@@ -146,4 +147,42 @@ func FuzzSecretSet(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The Admin's secret is a file among the secrets, or what the container was
+// started with; a spec gets neither.
+func TestTheAdminsSecret(t *testing.T) {
+	const good, other = "c2lnbnMtcmVwb3J0cy1pbi1hLXRlc3Qtb25seS1ub3c", "b3RoZXItcmVwb3J0cy1pbi1hLXRlc3Qtb25seS1ub3c"
+	none := func(name string) (secret.Text, error) { return noSecret(name, nil) }
+	file := func(string) (secret.Text, error) { return secret.New(good), nil }
+	broken := func(name string) (secret.Text, error) { return noSecret(name, os.ErrPermission) }
+	for name, c := range map[string]struct {
+		read secretReader
+		env  []string
+		want string
+		code reason.Code
+	}{
+		"none":                 {none, []string{"A=b"}, "", ""},
+		"a file":               {file, nil, good, ""},
+		"a variable":           {none, []string{"A=b", "OMB_CLOUD_BOOTSTRAP_SECRET=" + other}, other, ""},
+		"the file comes first": {file, []string{"OMB_CLOUD_BOOTSTRAP_SECRET=" + other}, good, ""},
+		"malformed":            {none, []string{"OMB_CLOUD_BOOTSTRAP_SECRET=short"}, "short", reason.BadSetting},
+		"not readable":         {broken, nil, "", reason.BadSetting},
+	} {
+		got, err := adminSecret(c.read, c.env)
+		if got.Reveal() != c.want || (err == nil) != (c.code == "") || (err != nil && reason.Of(err).Code != c.code) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "short") {
+			t.Errorf("%s: the error shows the value: %v", name, err)
+		}
+	}
+	for _, name := range []string{"OMB_CLOUD_BOOTSTRAP_SECRET", "./OMB_CLOUD_BOOTSTRAP_SECRET", "a/../OMB_CLOUD_BOOTSTRAP_SECRET"} {
+		if text, err := forSpecs(file)(name); err == nil || !text.Empty() {
+			t.Errorf("a spec gets %s", name)
+		}
+	}
+	if text, err := forSpecs(file)("other"); err != nil || text.Reveal() != good {
+		t.Errorf("control: another secret: %v", err)
+	}
 }

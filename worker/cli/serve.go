@@ -74,6 +74,10 @@ func serveVerb(c *call, args []string) (int, error) {
 	}
 	defer w.close()
 	w.state = &state{w: w, entry: programs[0], probe: programs[1], stop: make(chan struct{})}
+	w.runner.Off = w.state.off
+	if err := w.state.openKeys(); err != nil {
+		return 0, err
+	}
 	return 0, w.serve()
 }
 
@@ -200,12 +204,12 @@ func (w *worker) serve() error {
 	defer requests.Close() // here, for at the end nobody waits for the server
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check, Move: w.moveFiles}
+	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check, Signed: w.state.signed, Move: w.moveFiles}
 	go lease.Serve(leases, w.runner)
 	go server.Serve(ctx, requests)
 	journal.WorkerStarted.Log(w.log, slog.String("build", wire.Build), slog.String("user", w.account.name))
 	logSteps(w.log, w.handover.Steps)
-	go w.state.atBoot()
+	go w.state.watch() // what it finds is for later: no spec waits for it
 	w.wait(ctx)
 	journal.WorkerStopped.Log(w.log)
 	return nil

@@ -28,6 +28,7 @@ type Settings struct {
 	EgressAllow  string `envconfig:"OMB_EGRESS_ALLOW" means:"host patterns, comma separated, that boxes may reach; unset or empty: any public host; *.x does not match x"`
 	EgressPorts  string `envconfig:"OMB_EGRESS_PORTS" default:"all" means:"ports that the egress gate dials, comma separated; all is all but 25"`
 	EgressExcept string `envconfig:"OMB_EGRESS_EXCEPT" means:"ADDR:PORT, comma separated: let through although the address policy refuses them; each is a warning in the report"`
+	CheckFailed  string `envconfig:"OMB_CHECK_FAILED" default:"refuse" means:"what a worker does about specs after its self-check has failed: refuse (box_off), or warn, which shows in the report"`
 	DrainSeconds uint16 `envconfig:"OMB_DRAIN_SECONDS" default:"4" means:"the whole time from the first stop signal to the end"`
 	VsockPort    uint32 `envconfig:"OMB_VSOCK_PORT" default:"0" means:"not in this build: anything but 0 is refused"`
 	BotUsers     string `envconfig:"OMB_BOT_USERS" default:"0" means:"1: a Linux user per bot, which needs botbox-supervisor, and no box without; 0: boxes run as the worker's user"`
@@ -49,6 +50,7 @@ func (s *Settings) choices() []struct {
 		{"OMB_BOT_BOX", s.BotBox, []string{"", "0", "1"}},
 		{"OMB_CLOUD_ROLE", s.CloudRole, []string{"", "home", "team"}},
 		{"OMB_CLOUD_HARDEN", s.CloudHarden, []string{"", "0", "1", "strict"}},
+		{"OMB_CHECK_FAILED", s.CheckFailed, []string{"refuse", "warn"}},
 		{"OMB_BOT_USERS", s.BotUsers, []string{"", "0", "1"}},
 		{"OMB_LOG", s.Log, []string{"auto", "journal", "text", "json", "auto+debug", "journal+debug", "text+debug", "json+debug"}},
 	}

@@ -2,10 +2,10 @@ package cli
 
 import (
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
@@ -24,43 +24,25 @@ type state struct {
 
 	running sync.Mutex // one self-check at a time
 
-	mu     sync.Mutex
-	found  box.Finding
-	checks report.Checks
-}
+	signer report.Signer
 
-// boxesFirst is how long a worker that took boxes over serves them before it
-// looks at the machine, which is known to make boxes then.
-const boxesFirst = 2 * time.Second
-
-// atBoot looks at the machine once the worker takes specs: what it finds is
-// for the report, and no spec waits for it.
-func (s *state) atBoot() {
-	if len(s.w.runner.Running()) > 0 {
-		select {
-		case <-time.After(boxesFirst):
-		case <-s.stop:
-			return
-		}
-	}
-	found := s.w.runner.Spawner.Detect(os.Getenv("PATH"), s.entry)
-	s.mu.Lock()
-	s.found = found
-	s.mu.Unlock()
-	if found.Err == nil {
-		s.check()
-	}
+	mu       sync.Mutex
+	found    box.Finding
+	seen     glance // of found
+	checks   report.Checks
+	standing standing
+	jitter   time.Duration // until the next run, over what is usual
 }
 
 // check runs the self-check and keeps its result.
 func (s *state) check() (report.Checks, error) {
 	s.running.Lock()
 	defer s.running.Unlock()
+	basis := s.basis() // what changes while it runs makes it stale
 	checks, err := selfcheck.Run(s.w.runner, s.probe, selfcheck.Wish{Profile: "seed", Stop: s.stop})
+	checks.Basis = basis
 	if len(checks.Results) > 0 { // also with an error: what could not be checked has failed
-		s.mu.Lock()
-		s.checks = checks
-		s.mu.Unlock()
+		s.settle(checks)
 	}
 	return checks, err
 }
@@ -75,7 +57,16 @@ func (s *state) report() report.Report {
 	defer s.mu.Unlock()
 	settings := s.w.call.settings
 	r := report.New(s.found, box.Wanted(settings.BotBox, settings.CloudRole), kernelRelease())
-	r = r.WithChecks(s.checks, time.Now())
+	now := time.Now()
+	r = r.WithChecks(s.checks, now).OnBasis(s.checks, now, s.basis())
+	if s.standing.off != nil {
+		if s.refusing() == nil {
+			r.Warnings = append(r.Warnings, "boxes are given although the self-check failed (OMB_CHECK_FAILED=warn)")
+		} else if r.Reason == nil {
+			code := string(reason.CheckFailed)
+			r.Box, r.Reason = "off", &code
+		}
+	}
 	counters := s.w.store.Counters()
 	r.Boxed, r.Refused = int64(counters["boxed"]), int64(counters["refused"])
 	r.Broker.Unbrokered, r.Broker.Intercepted = s.w.runner.Unbrokered(), s.w.runner.Intercepted()

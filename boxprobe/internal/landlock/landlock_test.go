@@ -180,3 +180,17 @@ func TestAMissingTreeIsAnError(t *testing.T) {
 		t.Errorf("%v, %s", err, text)
 	}
 }
+
+// Modes and times are no rights of Landlock's: behind the mounts it is no
+// second wall for them, and SECURITY.md says so.
+func TestGapModesAndTimes(t *testing.T) {
+	in, out := folders(t)
+	script := "chmod 700 $OUT/file && touch -d 2001-01-01 $OUT/file && ! echo x >>$OUT/file"
+	cmd := confined(t, max(Version(), MinVersion), []string{in}, "OUT="+out+"; "+script)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v, %s: the gap is closed, or nothing is confined", err, text)
+	}
+	if st, err := os.Stat(out + "/file"); err != nil || st.Mode().Perm() != 0o700 || st.ModTime().Year() != 2001 {
+		t.Errorf("%v, %v: the gap is closed", st, err)
+	}
+}

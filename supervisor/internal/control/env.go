@@ -31,6 +31,7 @@ func WorkerVariables() []Variable {
 		{"OMB_EGRESS_ALLOW", "setting"},
 		{"OMB_EGRESS_PORTS", "setting"},
 		{"OMB_EGRESS_EXCEPT", "setting"},
+		{"OMB_CHECK_*", "setting; the worker names the unknown ones as errors"},
 		{"OMB_DRAIN_SECONDS", "setting"},
 		{"OMB_VSOCK_PORT", "setting"},
 		{"OMB_BOT_USERS", "setting"},

@@ -28,6 +28,7 @@ type Server struct {
 	Runner *turn.Runner
 	Report func() report.Report
 	Check  func() (report.Checks, error) // runs the self-check
+	Signed func(nonce string) (report.Signed, error)
 	// Move lets a folder of a bot's change hands; an empty one is its workspace.
 	Move func(bot, folder string, back bool) (botfiles.Done, error)
 }
@@ -88,6 +89,7 @@ func (s *Server) routes() http.Handler {
 			write(w, http.StatusOK, v)
 		})
 	}
+	mux.HandleFunc("GET "+report.Path, s.signed)
 	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, reason.New(reason.NoSuchRoute, "there is no %s %s here", r.Method, r.URL.Path))

@@ -24,6 +24,7 @@ type Checks struct {
 	Results  []Result  `json:"results"`
 	Declared []string  `json:"declared,omitempty"` // under --mutate: what must fail
 	At       time.Time `json:"at"`
+	Basis    Basis     `json:"basis"`
 }
 
 // Passed counts the checks that passed.
@@ -102,7 +103,8 @@ type Report struct {
 	Profile  string   `json:"profile,omitempty"`
 	Results  []Result `json:"results,omitempty"`
 	Declared []string `json:"declared,omitempty"`
-	AgeS     *int64   `json:"age_s"` // of the checks; null before the first run
+	AgeS     *int64   `json:"age_s"`           // of the checks; null before the first run
+	Stale    string   `json:"stale,omitempty"` // why the checks tell nothing of the machine as it is now
 
 	Steps    []Step   `json:"steps"`
 	Open     int      `json:"open"` // boxes that are running now

@@ -2,6 +2,7 @@ package selfcheck
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -29,6 +30,9 @@ type Wish struct {
 	Profile   string          // seed or full
 	Mutations []string        // protections to take away, by name
 	Stop      <-chan struct{} // closed: end early, with an error; may be nil
+	// Progress hears how many checks the probe has reported, of how many. It
+	// is called from one goroutine, which has ended when Run returns; may be nil.
+	Progress func(done, all int)
 }
 
 // within bounds the whole visit of the probe. It takes about a second.
@@ -222,7 +226,7 @@ func (v *visit) start(r *turn.Runner, t *turn.Turn) (<-chan heard, *box.Child, e
 	}
 	said := make(chan heard, 1)
 	go func() {
-		out, err := readOutput(from, v.rows)
+		out, err := readOutput(io.TeeReader(from, &tally{tell: v.wish.Progress, all: len(v.rows)}), v.rows)
 		from.Close() // a probe that goes on writing must not hang
 		said <- heard{out, err}
 	}()

@@ -76,6 +76,11 @@ type Way struct {
 // Prepare makes a kit of a spec.
 func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
 	t := &Turn{Spec: s, runner: r, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	if r.Off != nil {
+		if err := r.Off(); err != nil {
+			return nil, Answer{}, r.Refuse(s, err)
+		}
+	}
 	if err := r.admit(t, s.ID); err != nil {
 		return nil, Answer{}, r.Refuse(s, err)
 	}

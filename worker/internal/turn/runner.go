@@ -59,6 +59,9 @@ type Runner struct {
 	// Users gives a bot's box its own Linux user; nil: boxes run as ours.
 	Users func(bot string) (*box.User, error)
 
+	// Off says why this machine gives no box now; nil = it does. May be nil.
+	Off func() error
+
 	// Count counts what the report shows: "boxed", boxes whose engine ran, and
 	// "refused", specs that got none.
 	Count func(name string)
