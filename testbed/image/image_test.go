@@ -1,0 +1,254 @@
+package image
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openmausbot/botbox/testbed/rig"
+)
+
+// TestImage: what is in it, and what it declares.
+func TestImage(t *testing.T) {
+	b := ready(t)
+	var config []struct {
+		Size   int64
+		Config struct {
+			Env, Entrypoint, Cmd []string
+			Labels               map[string]string
+		}
+	}
+	if err := json.Unmarshal([]byte(b.must(t, b.podman("image", "inspect", tag))), &config); err != nil || len(config) != 1 {
+		t.Fatal(err)
+	}
+	c := config[0].Config
+	if config[0].Size > 120_000_000 {
+		t.Errorf("%d bytes; the promise is 120 MB", config[0].Size)
+	}
+	t.Logf("size %.1f MB", float64(config[0].Size)/1e6)
+	// A connector gives these two to an image that says so, and to no other.
+	if got := c.Labels["org.openmausbot.botbox.gives-up"]; got != "SYS_ADMIN SETPCAP" {
+		t.Errorf("the label says %q", got)
+	}
+	if !slices.Contains(c.Env, "OMB_BOT_BOX=1") || len(c.Cmd) != 0 || !slices.Equal(c.Entrypoint, []string{"/usr/libexec/botbox/botbox-supervisor"}) {
+		t.Errorf("it starts %q %q with %q", c.Entrypoint, c.Cmd, c.Env)
+	}
+	// The same programs as `make build`'s, byte for byte.
+	want := ""
+	for _, name := range []string{"botbox", "botbox-supervisor", "boxentry", "boxprobe"} {
+		program, err := os.ReadFile(filepath.Join(rig.Programs(t), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += fmt.Sprintf("%x  /usr/libexec/botbox/%s\n", sha256.Sum256(program), name)
+	}
+	got := b.run(t, "", []string{"--entrypoint", "/bin/sh"}, "-c", "sha256sum /usr/libexec/botbox/*")
+	if got.Stdout != want {
+		t.Errorf("the programs are\n%s%s, not\n%s", got.Stdout, got.Stderr, want)
+	}
+}
+
+// TestAudit: what must not be shipped is not built.
+func TestAudit(t *testing.T) {
+	b := ready(t)
+	text, err := os.ReadFile(filepath.Join(rig.Root(), "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, ok := strings.Cut(string(text), "\n# Audit: ")
+	if !ok {
+		t.Fatal("the Dockerfile has no audit")
+	}
+	for _, c := range []struct{ what, step, want string }{
+		{"as it is", "true", ""},
+		{"writable by a group", "chmod g+w /usr/libexec/botbox/boxentry", "/usr/libexec/botbox/boxentry"},
+		{"writable by all", "install -m 666 /dev/null /etc/open", "/etc/open"},
+		{"somebody else's", "install -o maus /dev/null /usr/bin/theirs", "/usr/bin/theirs"},
+		{"a program that can be read", "chmod 755 /usr/libexec/botbox/botbox", "can be read"},
+		{"no bubblewrap", "rm /usr/bin/bwrap", "no-bwrap"},
+		{"a setuid bubblewrap", "chmod u+s /usr/bin/bwrap", "bwrap-setuid"},
+		{"a program of another build", `printf '#!/bin/sh\necho botbox-supervisor other\n' >/usr/libexec/botbox/botbox-supervisor`, "two builds"},
+	} {
+		file := filepath.Join(t.TempDir(), "Dockerfile")
+		if err := os.WriteFile(file, []byte(before+"\nRUN "+c.step+"\n# Audit: "+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		said, err := b.build("localhost/botbox:audit", file, rig.Root()).CombinedOutput()
+		if (err == nil) != (c.want == "") || !strings.Contains(string(said), c.want) {
+			t.Errorf("%s: %v\n%s", c.what, err, said)
+		}
+	}
+}
+
+// TestFlags: with each set of flags there is a box, or a refusal that says
+// which flag brings it; and hidepid is done, or the log says that it is not.
+func TestFlags(t *testing.T) {
+	b := ready(t)
+	const (
+		masked = "hint: start the container with --security-opt systempaths=unconfined (podman: unmask=ALL)\nreason: proc-masked\n"
+		seen   = "step hidepid refused"
+	)
+	for _, c := range []struct {
+		flags   string
+		hidepid bool
+		refused string // empty: there is a box
+	}{
+		{"", false, masked},
+		{"--cap-add SYS_ADMIN", true, masked},
+		{"--cap-add SYS_ADMIN --security-opt seccomp=unconfined", true, masked},
+		{"--security-opt unmask=ALL", false, ""},
+		{"--security-opt unmask=/proc/*", false, ""},
+		{"--cap-add SYS_ADMIN --security-opt unmask=ALL", true, ""},
+		{"--cap-add SYS_ADMIN --security-opt unmask=ALL --security-opt no-new-privileges", true, ""},
+		{"--privileged", true, ""},
+		{"--security-opt unmask=ALL --cap-drop ALL --cap-add SETUID --cap-add SETGID --cap-add KILL --cap-add SETPCAP --cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER", false, ""},
+	} {
+		t.Run("flags "+c.flags, func(t *testing.T) {
+			got := b.run(t, "", strings.Fields(c.flags), "sh", "-c", "id -un; exit 7")
+			switch {
+			case c.refused == "" && (got.Code != 7 || got.Stdout != "maus\n"):
+				t.Errorf("no box: %d %q\n%s", got.Code, got.Stdout, got.Stderr)
+			case c.refused != "" && (got.Code != 125 || got.Stdout != "" || !strings.HasSuffix(got.Stderr, c.refused)):
+				t.Errorf("not refused as it should be: %d %q\n%s", got.Code, got.Stdout, got.Stderr)
+			}
+			if strings.Contains(got.Stderr, seen) == c.hidepid {
+				t.Errorf("hidepid is to be done: %t; it said\n%s", c.hidepid, got.Stderr)
+			}
+		})
+	}
+}
+
+// TestCommand: a command is a box with the container's stdio and status.
+func TestCommand(t *testing.T) {
+	b := ready(t)
+	const key = "sk-ant-canary-2b71"
+	for _, c := range []struct {
+		what, flags, stdin string
+		script             string
+		code               int
+		stdout             string
+	}{
+		{"status", "", "", "exit 41", 41, ""},
+		{"signal", "", "", "kill -KILL $$", 137, ""},
+		{"stdin", "", "hello\n", "cat", 0, "hello\n"},
+		{"in a box", "", "", "echo $BOTBOX; tr '\\0' ' ' </proc/1/cmdline | cut -c1-14", 0, "1\n/usr/bin/bwrap\n"},
+		{"--init", "--init", "", "echo here", 0, "here\n"},
+		{"read-only", "--read-only --tmpfs /run --tmpfs /tmp --tmpfs /var/lib/botbox", "", "echo here", 0, "here\n"},
+		{"no key", "--env ANTHROPIC_API_KEY=" + key, "", `echo "$ANTHROPIC_API_KEY" | cut -c1-7; grep -laz ` + key + ` /proc/[0-9]*/environ | wc -l; env | grep -c ` + key, 1, "omb_t0_\n0\n0\n"},
+		{"no network", "", "", "ls /sys/class/net 2>/dev/null; cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' '", 0, "lo\n"},
+		{"the work folder can be written", "", "", "echo here >file && cat file && pwd", 0, "here\n/work\n"},
+	} {
+		got := b.run(t, c.stdin, append(strings.Fields(c.flags), working...), "sh", "-c", c.script)
+		if got.Code != c.code || got.Stdout != c.stdout {
+			t.Errorf("%s: %d %q\n%s", c.what, got.Code, got.Stdout, got.Stderr)
+		}
+	}
+}
+
+// TestTerminal: with --tty the box has the container's terminal.
+func TestTerminal(t *testing.T) {
+	b := ready(t)
+	if _, err := exec.LookPath("script"); err != nil {
+		rig.Missing(t, "no script: %v", err)
+	}
+	words := b.podman(append(append([]string{"run", "--rm", "--tty", "--interactive"}, append(always, working...)...), tag, "sh", "-c", "'test -t 0 && test -t 1 && echo a-terminal; exit 3'")...)
+	cmd := b.command("script", "-qec", strings.Join(words.Args, " "), "/dev/null")
+	out, err := cmd.CombinedOutput()
+	if rig.Code(err) != 3 || !strings.Contains(string(out), "a-terminal") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestStop: TERM lets the command end, inside the time that `stop` gives.
+func TestStop(t *testing.T) {
+	b := ready(t)
+	id := b.start(t, working, "sh", "-c", `trap 'echo asked to end; exit 9' TERM; echo up; while :; do sleep 0.1; done`)
+	b.said(t, id, "up", 1)
+	b.must(t, b.podman("stop", "--time", "20", id))
+	said := b.must(t, b.podman("logs", id))
+	if code := b.must(t, b.podman("inspect", "--format", "{{.State.ExitCode}}", id)); code != "9" || !strings.Contains(said, "asked to end") {
+		t.Errorf("status %s\n%s", code, said)
+	}
+}
+
+// TestServe: no command; boxes are asked for with exec, and the whole
+// self-check passes in the container.
+func TestServe(t *testing.T) {
+	b := ready(t)
+	const started = "event=worker-started"
+	id := b.start(t, append([]string{"--env", "OPENAI_API_KEY=sk-canary"}, working...))
+	b.said(t, id, started, 1)
+	if checks := b.must(t, b.podman("exec", id, "botbox", "check")); !strings.HasSuffix(checks, "29/29 checks passed") {
+		t.Error(checks)
+	}
+	var wrapped struct {
+		Steps []struct{ Name, State, Evidence string }
+	}
+	report := b.must(t, b.podman("exec", id, "botbox", "report", "--json"))
+	_ = json.Unmarshal([]byte(report), &wrapped)
+	t.Logf("steps %v", wrapped.Steps)
+	t.Logf("at rest %.1f MB PSS", float64(b.rest(t, id))/1e3)
+
+	// The worker dies: another takes its place, and boxes come from that.
+	kill := `for p in /proc/[0-9]*; do if tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q '^/usr/libexec/botbox/botbox serve'; then kill -KILL "${p#/proc/}" && echo killed; fi; done`
+	if out := b.must(t, b.podman("exec", id, "sh", "-c", kill)); out != "killed" {
+		t.Fatalf("killed: %q", out)
+	}
+	b.said(t, id, started, 2)
+	if out := b.must(t, b.podman("exec", id, "botbox", "run", "--", "id", "-un")); !strings.HasSuffix(out, "maus") {
+		t.Error(out)
+	}
+	b.must(t, b.podman("stop", "--time", "20", id))
+	if code := b.must(t, b.podman("inspect", "--format", "{{.State.ExitCode}}", id)); code != "0" {
+		t.Errorf("status %s", code)
+	}
+}
+
+// rest is what supervisor and worker hold of this machine's memory, in kB.
+func (b *bed) rest(t *testing.T, id string) (kB int) {
+	t.Helper()
+	pids := strings.Fields(b.must(t, b.podman("top", id, "hpid")))[1:]
+	if len(pids) != 2 {
+		t.Errorf("%d processes", len(pids))
+	}
+	for _, pid := range pids {
+		rollup, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+		_, pss, _ := strings.Cut(string(rollup), "\nPss:")
+		n, bad := strconv.Atoi(strings.Fields(pss + " x")[0])
+		if err != nil || bad != nil {
+			t.Fatal(err, bad)
+		}
+		kB += n
+	}
+	if kB > 25_000 {
+		t.Errorf("%d kB at rest; the promise is 25 MB", kB)
+	}
+	return kB
+}
+
+// TestBoot prints the time from the first process to the first one in a box.
+// It is no promise of a test: the machine may be busy.
+func TestBoot(t *testing.T) {
+	b := ready(t)
+	var took []time.Duration
+	for range 3 {
+		got := b.run(t, "", append([]string{"--entrypoint", "/bin/sh"}, working...), "-c", "date +%s%N; exec /usr/libexec/botbox/botbox-supervisor -- date +%s%N")
+		times := strings.Fields(got.Stdout)
+		if got.Code != 0 || len(times) != 2 {
+			t.Fatalf("%+v", got)
+		}
+		from, _ := strconv.ParseInt(times[0], 10, 64)
+		to, _ := strconv.ParseInt(times[1], 10, 64)
+		took = append(took, time.Duration(to-from))
+	}
+	slices.Sort(took)
+	t.Logf("boot to the first box's program: median %v of %v", took[1], took)
+}
