@@ -198,7 +198,7 @@ func TestServe(t *testing.T) {
 	t.Logf("at rest %.1f MB PSS", float64(b.rest(t, id))/1e3)
 
 	// The worker dies: another takes its place, and boxes come from that.
-	kill := `for p in /proc/[0-9]*; do if tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q '^/usr/libexec/botbox/botbox serve'; then kill -KILL "${p#/proc/}" && echo killed; fi; done`
+	kill := `for p in /proc/[0-9]*; do if tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -qE '^[^ ]*botbox serve'; then kill -KILL "${p#/proc/}" && echo killed; fi; done`
 	if out := b.must(t, b.podman("exec", id, "sh", "-c", kill)); out != "killed" {
 		t.Fatalf("killed: %q", out)
 	}
