@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -95,28 +96,39 @@ func TestFlags(t *testing.T) {
 	const (
 		masked = "hint: start the container with --security-opt systempaths=unconfined (podman: unmask=ALL)\nreason: proc-masked\n"
 		seen   = "step hidepid refused"
+		// Every capability that the supervisor starts with a use for.
+		least   = "--security-opt unmask=ALL --cap-drop ALL --cap-add SYS_ADMIN,SETPCAP,SETUID,SETGID,KILL,CHOWN,FOWNER,FSETID"
+		lacking = "hint: give the container --cap-add CHOWN,FOWNER,FSETID, as it has them by default\nreason: not-yours\n"
 	)
 	for _, c := range []struct {
 		flags   string
-		hidepid bool
-		refused string // empty: there is a box
+		hidepid bool // done, or not come to
+		code    int
+		refused string // the end of what is said; empty: there is a box
 	}{
-		{"", false, masked},
-		{"--cap-add SYS_ADMIN", true, masked},
-		{"--cap-add SYS_ADMIN --security-opt seccomp=unconfined", true, masked},
-		{"--security-opt unmask=ALL", false, ""},
-		{"--security-opt unmask=/proc/*", false, ""},
-		{"--cap-add SYS_ADMIN --security-opt unmask=ALL", true, ""},
-		{"--cap-add SYS_ADMIN --security-opt unmask=ALL --security-opt no-new-privileges", true, ""},
-		{"--privileged", true, ""},
-		{"--security-opt unmask=ALL --cap-drop ALL --cap-add SETUID --cap-add SETGID --cap-add KILL --cap-add SETPCAP --cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER", false, ""},
+		{"", false, 125, masked},
+		{"--cap-add SYS_ADMIN", true, 125, masked},
+		{"--cap-add SYS_ADMIN --security-opt seccomp=unconfined", true, 125, masked},
+		{"--security-opt unmask=ALL", false, 7, ""},
+		{"--security-opt unmask=/proc/*", false, 7, ""},
+		{"--cap-add SYS_ADMIN --security-opt unmask=ALL", true, 7, ""},
+		{"--cap-add SYS_ADMIN --security-opt unmask=ALL --security-opt no-new-privileges", true, 7, ""},
+		{"--privileged", true, 7, ""},
+		{"--security-opt systempaths=unconfined --cap-add SYS_ADMIN", true, 7, ""},
+		{least, true, 7, ""},
+		{strings.Replace(least, ",FOWNER", "", 1), true, 100, lacking},
+		{strings.Replace(least, ",FSETID", "", 1), true, 100, lacking},
+		{strings.Replace(least, ",CHOWN", "", 1), true, 100, lacking},
+		{strings.Replace(least, ",SETPCAP", "", 1), true, 100, "reason: not-dropped\n"},
+		{strings.Replace(least, "SYS_ADMIN,", "", 1), false, 7, ""},
+		{"--user maus", true, 100, "hint: start it as root, or use botbox run, which needs no root\nreason: not-root\n"},
 	} {
-		t.Run("flags "+c.flags, func(t *testing.T) {
+		t.Run(cmp.Or(c.flags, "none"), func(t *testing.T) {
 			got := b.run(t, "", strings.Fields(c.flags), "sh", "-c", "id -un; exit 7")
 			switch {
-			case c.refused == "" && (got.Code != 7 || got.Stdout != "maus\n"):
+			case c.refused == "" && (got.Code != c.code || got.Stdout != "maus\n"):
 				t.Errorf("no box: %d %q\n%s", got.Code, got.Stdout, got.Stderr)
-			case c.refused != "" && (got.Code != 125 || got.Stdout != "" || !strings.HasSuffix(got.Stderr, c.refused)):
+			case c.refused != "" && (got.Code != c.code || got.Stdout != "" || !strings.HasSuffix(got.Stderr, c.refused)):
 				t.Errorf("not refused as it should be: %d %q\n%s", got.Code, got.Stdout, got.Stderr)
 			}
 			if strings.Contains(got.Stderr, seen) == c.hidepid {
@@ -183,18 +195,36 @@ func TestStop(t *testing.T) {
 // self-check passes in the container.
 func TestServe(t *testing.T) {
 	b := ready(t)
+	t.Run("with SYS_ADMIN", func(t *testing.T) { b.serves(t, working, "done", 0) })
+	t.Run("without", func(t *testing.T) { b.serves(t, []string{"--security-opt", "unmask=ALL"}, "refused", 1) })
+}
+
+func (b *bed) serves(t *testing.T, flags []string, hidepid string, warnings int) {
 	const started = "event=worker-started"
-	id := b.start(t, append([]string{"--env", "OPENAI_API_KEY=sk-canary"}, working...))
+	id := b.start(t, flags)
 	b.said(t, id, started, 1)
 	if checks := b.must(t, b.podman("exec", id, "botbox", "check")); !strings.HasSuffix(checks, "29/29 checks passed") {
 		t.Error(checks)
 	}
-	var wrapped struct {
-		Steps []struct{ Name, State, Evidence string }
+	var report struct {
+		Steps    []struct{ Name, State, Evidence string }
+		Warnings []string
 	}
-	report := b.must(t, b.podman("exec", id, "botbox", "report", "--json"))
-	_ = json.Unmarshal([]byte(report), &wrapped)
-	t.Logf("steps %v", wrapped.Steps)
+	text := b.must(t, b.podman("exec", id, "botbox", "report", "--json"))
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]string{}
+	for _, step := range report.Steps {
+		states[step.Name] = step.State
+	}
+	if states["hidepid"] != hidepid || states["code-trust"] != "done" || states["drop"] != "done" || states["reexec"] != "done" {
+		t.Errorf("steps %v", report.Steps)
+	}
+	// Without the capability a box has the container's name, and that is said.
+	if len(report.Warnings) != warnings || warnings > 0 && !strings.Contains(report.Warnings[0], "--cap-add SYS_ADMIN") {
+		t.Errorf("warnings %q", report.Warnings)
+	}
 	t.Logf("at rest %.1f MB PSS", float64(b.rest(t, id))/1e3)
 
 	// The worker dies: another takes its place, and boxes come from that.

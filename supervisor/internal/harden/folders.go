@@ -99,6 +99,9 @@ func own(fd int, f Folder) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
+	if st.Mode&0o7777 == f.Mode&^unix.S_ISGID && f.Mode&unix.S_ISGID != 0 {
+		return fmt.Errorf("set its group bit: %w", unix.EPERM) // without CAP_FSETID it is taken away in silence
+	}
 	if st.Uid != f.UID || st.Gid != f.GID || st.Mode&0o7777 != f.Mode {
 		return fmt.Errorf("reads back user %d group %d mode %04o", st.Uid, st.Gid, st.Mode&0o7777)
 	}
