@@ -165,6 +165,61 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// listed reads one list of compose.yaml, written in either way.
+func listed(compose, name string) (items []string) {
+	_, rest, ok := strings.Cut(compose, "\n    "+name+":")
+	if !ok {
+		return nil
+	}
+	line, rest, _ := strings.Cut(rest, "\n")
+	if line = strings.TrimSpace(line); strings.HasPrefix(line, "[") {
+		return strings.Split(strings.Trim(line, "[]"), ", ")
+	}
+	for line := range strings.Lines(rest) {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+		if item, ok := strings.CutPrefix(line, "- "); ok {
+			items = append(items, item)
+		} else if !strings.HasPrefix(line, "#") {
+			break
+		}
+	}
+	return items
+}
+
+// TestCompose: with what compose.yaml says there is a box, and its volumes keep
+// what is written in a root that nobody can write.
+func TestCompose(t *testing.T) {
+	b := ready(t)
+	text, err := os.ReadFile(filepath.Join(rig.Root(), "init/compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compose := string(text)
+	var flags []string
+	for name, flag := range map[string]string{"cap_add": "--cap-add", "security_opt": "--security-opt", "tmpfs": "--tmpfs", "volumes": "--volume"} {
+		items := listed(compose, name)
+		if len(items) == 0 {
+			t.Fatalf("compose.yaml has no %s", name)
+		}
+		for _, item := range items {
+			flags = append(flags, flag, item)
+		}
+	}
+	if strings.Contains(compose, "\n    read_only: true\n") {
+		flags = append(flags, "--read-only", "--read-only-tmpfs=false")
+	}
+	for _, want := range []string{"first\n", "first\nsecond\n"} { // two containers, one after the other
+		word := strings.Fields(want)
+		got := b.run(t, "", flags, "sh", "-c", "echo "+word[len(word)-1]+" >>/work/file && cat /work/file")
+		if got.Code != 0 || got.Stdout != want || strings.Contains(got.Stderr, "refused") {
+			t.Errorf("%v: %+v", flags, got)
+		}
+	}
+	if got := b.run(t, "", append([]string{"--entrypoint", "/bin/sh"}, flags...), "-c", "echo >/usr/bin/new"); !strings.Contains(got.Stderr, "Read-only file system") {
+		t.Errorf("root writes the image's folders: %+v", got)
+	}
+}
+
 // TestTerminal: with --tty the box has the container's terminal.
 func TestTerminal(t *testing.T) {
 	b := ready(t)
@@ -184,7 +239,9 @@ func TestStop(t *testing.T) {
 	b := ready(t)
 	id := b.start(t, working, "sh", "-c", `trap 'echo asked to end; exit 9' TERM; echo up; while :; do sleep 0.1; done`)
 	b.said(t, id, "up", 1)
+	begin := time.Now()
 	b.must(t, b.podman("stop", "--time", "20", id))
+	t.Logf("stopped in %v", time.Since(begin))
 	said := b.must(t, b.podman("logs", id))
 	if code := b.must(t, b.podman("inspect", "--format", "{{.State.ExitCode}}", id)); code != "9" || !strings.Contains(said, "asked to end") {
 		t.Errorf("status %s\n%s", code, said)
@@ -281,4 +338,38 @@ func TestBoot(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("boot to the first box's program: median %v of %v", took[1], took)
+}
+
+// TestEngine: a real engine is the container's command. Its model is a stand-in
+// beside the supervisor that answers whoever has the key; the engine has none.
+func TestEngine(t *testing.T) {
+	b := ready(t)
+	install := exec.Command("/bin/sh", filepath.Join(rig.Root(), "testbed/engines.sh"), "claude")
+	install.Stderr = os.Stderr
+	out, err := install.Output()
+	if err != nil {
+		rig.Missing(t, "engines.sh: %v", err)
+	}
+	program := strings.TrimSpace(string(out))
+	top, inside, ok := strings.Cut(program, "/node_modules/")
+	if !ok {
+		t.Fatalf("the engine is at %s", program)
+	}
+	standin := filepath.Join(b.dir, "standin")
+	if err := rig.Compile(standin, "./testbed/standin", rig.Build); err != nil {
+		t.Fatal(err)
+	}
+	const key = "sk-ant-canary-77e0"
+	flags := append([]string{"--entrypoint", "/bin/sh", "--volume", top + ":/opt/claude:ro", "--volume", standin + ":/opt/standin:ro",
+		"--env", "ANTHROPIC_API_KEY=" + key, "--env", "ANTHROPIC_BASE_URL=http://127.0.0.1:9000"}, working...)
+	turn := func(expected string) rig.Output {
+		return b.run(t, "", flags, "-c", "/opt/standin --listen 127.0.0.1:9000 --ready-file /tmp/ready --key "+expected+" --reply 'Hello from the stand-in.' & "+
+			"until [ -e /tmp/ready ]; do sleep 0.1; done; exec /usr/libexec/botbox/botbox-supervisor -- /opt/claude/node_modules/"+inside+" -p hi")
+	}
+	if got := turn(key); got.Code != 0 || got.Stdout != "Hello from the stand-in.\n" {
+		t.Errorf("%+v", got)
+	}
+	if got := turn("another"); got.Code == 0 || strings.Contains(got.Stdout, "Hello") {
+		t.Errorf("a model that wants another key answered: %+v", got)
+	}
 }
