@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := config[0].Config
+	promised(t, `image is (\d+) MB`, float64(config[0].Size)/1e6)
 	if config[0].Size > 120_000_000 {
 		t.Errorf("%d bytes; the promise is 120 MB", config[0].Size)
 	}
@@ -54,6 +56,28 @@ func TestImage(t *testing.T) {
 	got := b.run(t, "", []string{"--entrypoint", "/bin/sh"}, "-c", "sha256sum /usr/libexec/botbox/*")
 	if got.Stdout != want {
 		t.Errorf("the programs are\n%s%s, not\n%s", got.Stdout, got.Stderr, want)
+	}
+}
+
+// promised wants the README to give a figure as it was measured, give or take
+// a fifth.
+func promised(t *testing.T, sentence string, measured float64) {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(rig.Root(), "README.md"))
+	m := regexp.MustCompile(sentence).FindStringSubmatch(strings.ReplaceAll(string(readme), "\n", " "))
+	if err != nil || m == nil {
+		t.Fatalf("README.md does not say %q: %v", sentence, err)
+	}
+	if says, _ := strconv.ParseFloat(m[1], 64); measured < 0.8*says || measured > 1.2*says {
+		t.Errorf("README.md says %s MB, and it is %.1f", m[1], measured)
+	}
+}
+
+// TestReadme: the README's line for podman has the flags that are tried here.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(rig.Root(), "README.md"))
+	if line := "podman run --rm -it " + strings.Join(working, " ") + " -e ANTHROPIC_API_KEY botbox claude\n"; err != nil || !strings.Contains(string(readme), line) {
+		t.Errorf("not in README.md: %s", line)
 	}
 }
 
@@ -315,6 +339,7 @@ func (b *bed) rest(t *testing.T, id string) (kB int) {
 		}
 		kB += n
 	}
+	promised(t, `hold (\d+) MB at rest`, float64(kB)/1e3)
 	if kB > 25_000 {
 		t.Errorf("%d kB at rest; the promise is 25 MB", kB)
 	}
@@ -371,5 +396,42 @@ func TestEngine(t *testing.T) {
 	}
 	if got := turn("another"); got.Code == 0 || strings.Contains(got.Stdout, "Hello") {
 		t.Errorf("a model that wants another key answered: %+v", got)
+	}
+}
+
+// make.sh finds what is there without asking anybody, and leaves nothing of
+// what went wrong.
+func TestRecipe(t *testing.T) {
+	recipe, err := os.ReadFile("make.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		rig.Missing(t, "make.sh needs root")
+	}
+	cache, bin := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "mmdebstrap"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run := func() (string, string, error) {
+		cmd := exec.Command("/bin/sh", "make.sh")
+		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin:/usr/sbin:/sbin", "BOTBOX_IMAGE_DIR=" + cache}
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		return string(out), errs.String(), err
+	}
+	if out, said, err := run(); err == nil || out != "" || !strings.Contains(said, "\nhint: ") {
+		t.Errorf("mmdebstrap failed: %q %q %v", out, said, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(cache, ".new.*")); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+	final := filepath.Join(cache, "trixie-"+fmt.Sprintf("%x", sha256.Sum256(recipe))[:12]+".tar")
+	if err := os.WriteFile(final, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, said, err := run(); err != nil || out != final+"\n" || said != "" {
+		t.Errorf("made before: %q %q %v, want %q", out, said, err, final)
 	}
 }
