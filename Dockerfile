@@ -26,15 +26,22 @@ RUN export CGO_ENABLED=0 GOTOOLCHAIN=local && mkdir /out && \
 	chmod 755 /out/* && \
 	chmod 711 /out/botbox
 
+# Debian's npm brings hundreds of packages, so it stays behind. Unquoted on
+# purpose: one word a package.
+FROM debian:trixie-slim AS engines
+ARG ENGINES=""
+RUN mkdir /engines && if [ -n "$ENGINES" ]; then \
+	export DEBIAN_FRONTEND=noninteractive && apt-get update -q && \
+	apt-get install -y -q --no-install-recommends ca-certificates nodejs npm && \
+	npm install --global --prefix /engines --no-fund --no-audit --no-update-notifier -- $ENGINES; fi
+
 FROM debian:trixie-slim
 ARG PACKAGES=""
 ARG ENGINES=""
-# Unquoted on purpose: one word a package.
-RUN set -eu; export DEBIAN_FRONTEND=noninteractive; \
-	apt-get update -q; \
-	apt-get install -y -q --no-install-recommends bubblewrap ca-certificates $PACKAGES ${ENGINES:+nodejs npm}; \
-	if [ -n "$ENGINES" ]; then npm install --global --no-fund --no-audit --no-update-notifier -- $ENGINES; fi; \
-	rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /root/.npm /tmp/*
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -q && \
+	apt-get install -y -q --no-install-recommends bubblewrap ca-certificates $PACKAGES ${ENGINES:+nodejs} && \
+	rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin
+COPY --from=engines /engines/ /usr/local/
 
 # The account that worker and boxes run as, and the one folder that is theirs.
 RUN useradd --system --create-home --shell /usr/sbin/nologin maus && install -d -o maus -g maus /work

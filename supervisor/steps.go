@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"unsafe"
@@ -45,12 +44,6 @@ var afterExec = []step{
 	{"reexec", (*boot).verify, reason.NotDropped, "a drop that was not read back is a hope"},
 }
 
-// refusedHint is for a step that was not allowed, where the hint of its reason
-// is for one that found something wrong.
-var refusedHint = map[string]string{
-	"folders": "give the container --cap-add CHOWN,FOWNER,FSETID, as it has them by default",
-}
-
 // run does the steps in order. A step never ends in silence: its state and
 // what was read back go into the report.
 func (b *boot) run(steps []step) error {
@@ -63,11 +56,7 @@ func (b *boot) run(steps []step) error {
 		switch {
 		case s.need == optional:
 		case s.need != "":
-			err := reason.New(s.need, "boot step %s %s: %s", s.name, state, evidence)
-			if hint := refusedHint[s.name]; hint != "" && state == wire.StepRefused {
-				err = err.WithHint("%s", hint)
-			}
-			return err
+			return reason.New(s.need, "boot step %s %s: %s", s.name, state, evidence)
 		case b.set.harden == hardenStrict:
 			return reason.New(reason.NotHardened, "boot step %s %s: %s", s.name, state, evidence)
 		}
@@ -99,9 +88,6 @@ func (b *boot) makeFolders() (wire.StepState, string) {
 		{"OMB_RUN_DIR with .spec", harden.Folder{Path: b.specDir(), GID: id.GID, Mode: 0o2750}},
 	} {
 		if err := harden.MakeFolder(f.Folder); err != nil {
-			if errors.Is(err, unix.EPERM) {
-				return wire.StepRefused, f.called + ": " + err.Error()
-			}
 			return wire.StepFailed, f.called + ": " + err.Error()
 		}
 	}

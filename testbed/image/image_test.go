@@ -122,7 +122,7 @@ func TestFlags(t *testing.T) {
 		seen   = "step hidepid refused"
 		// Every capability that the supervisor starts with a use for.
 		least   = "--security-opt unmask=ALL --cap-drop ALL --cap-add SYS_ADMIN,SETPCAP,SETUID,SETGID,KILL,CHOWN,FOWNER,FSETID"
-		lacking = "hint: give the container --cap-add CHOWN,FOWNER,FSETID, as it has them by default\nreason: not-yours\n"
+		lacking = ")\nhint: remove it, choose another place in the setting that is named, or give the capability that is named\nreason: not-yours\n"
 	)
 	for _, c := range []struct {
 		flags   string
@@ -140,9 +140,9 @@ func TestFlags(t *testing.T) {
 		{"--privileged", true, 7, ""},
 		{"--security-opt systempaths=unconfined --cap-add SYS_ADMIN", true, 7, ""},
 		{least, true, 7, ""},
-		{strings.Replace(least, ",FOWNER", "", 1), true, 100, lacking},
-		{strings.Replace(least, ",FSETID", "", 1), true, 100, lacking},
-		{strings.Replace(least, ",CHOWN", "", 1), true, 100, lacking},
+		{strings.Replace(least, ",FOWNER", "", 1), true, 100, "(it takes CAP_FOWNER" + lacking},
+		{strings.Replace(least, ",FSETID", "", 1), true, 100, "(it takes CAP_FSETID" + lacking},
+		{strings.Replace(least, ",CHOWN", "", 1), true, 100, "(it takes CAP_CHOWN" + lacking},
 		{strings.Replace(least, ",SETPCAP", "", 1), true, 100, "reason: not-dropped\n"},
 		{strings.Replace(least, "SYS_ADMIN,", "", 1), false, 7, ""},
 		{"--user maus", true, 100, "hint: start it as root, or use botbox run, which needs no root\nreason: not-root\n"},

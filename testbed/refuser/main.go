@@ -1,6 +1,4 @@
-// Refuser runs a command under a system-call filter that refuses namespaces,
-// as a container's profile or a service's RestrictNamespaces does, or mounts,
-// or a host name:
+// Refuser runs a command under a system-call filter of a container or service:
 //
 //	refuser {namespaces | mount | hostname} CMD ARG…
 package main
