@@ -11,7 +11,7 @@ ARGS ?=
 # HOME is its own, so that no file of root's gets into the caller's caches.
 ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN")
 
-.PHONY: install uninstall build run test test-vm test-systemd check bench fuzz setup-run setup-test clean
+.PHONY: install uninstall build run test test-vm test-systemd test-image image check bench fuzz setup-run setup-test clean
 
 build:
 	@mkdir -p bin
@@ -40,6 +40,15 @@ test-vm: setup-test
 # The unit, the account, the journal and the watchdog under a real systemd.
 test-systemd: setup-test
 	$(ROOT) go test -count=1 -v ./testbed/systemd
+
+# The Dockerfile, built and run with every set of flags.
+test-image: setup-test
+	$(ROOT) go test -count=1 -v ./testbed/image
+
+# The image, with whatever builds images here: make image CONTAINER=podman
+CONTAINER ?= docker
+image:
+	$(CONTAINER) build --build-arg BUILD=$(BUILD) -t botbox .
 
 # What a change has to pass before it is handed in.
 check: test

@@ -68,7 +68,11 @@ fish fish
 qemu-system-x86_64 qemu-system-x86
 mmdebstrap mmdebstrap
 /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
-mke2fs e2fsprogs'
+mke2fs e2fsprogs
+podman podman
+buildah buildah
+runc runc
+catatonit catatonit'
 
 # missing ROWS: the packages whose command or file is not there, each once.
 missing() {

@@ -153,6 +153,26 @@ func TestAFilterThatRefusesNamespaces(t *testing.T) {
 			t.Errorf("%s: %+v", what, run)
 		}
 	}
+	// Podman's and Docker's filters for whoever lacks CAP_SYS_ADMIN: a box is a
+	// box without a name of its own, which its answer and the report say.
+	doctor, run := p.under(refuser, "hostname")
+	if doctor.Code != 0 || run.Code != 0 || run.Stdout != "ran\n" {
+		t.Errorf("hostname: %+v, %+v", doctor, run)
+	}
+	name := func(before ...string) (string, bool) {
+		cmd := p.botbox(nil, "run", "--standalone", "--json", "--", "uname", "-n")
+		cmd.Args = append(append([]string{}, before...), append([]string{cmd.Path}, cmd.Args[1:]...)...)
+		cmd.Path = before[0]
+		out := rig.Run(t, cmd)
+		return strings.TrimSpace(out.Stdout), strings.Contains(out.Stderr, "host name: a filter around us refuses another")
+	}
+	here, _ := os.Hostname()
+	if is, warned := name(refuser, "hostname"); is != here || !warned {
+		t.Errorf("hostname: %q, warned %t", is, warned)
+	}
+	if is, warned := name("/usr/bin/env"); is != "botbox" || warned {
+		t.Errorf("positive control, no filter: %q, warned %t", is, warned)
+	}
 	if doctor, run := p.under("/usr/bin/env"); doctor.Code != 0 || run.Stdout != "ran\n" {
 		t.Errorf("positive control, no filter: %+v, %+v", doctor, run)
 	}

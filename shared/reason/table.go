@@ -100,7 +100,7 @@ var table = []Row{
 	{NoUser, ExitUsage, "the account that the worker runs as does not exist", "create it: useradd --system --create-home --shell /usr/sbin/nologin maus"},
 	{NoBoxUser, ExitUsage, "called by root, and there is no ordinary user to run boxes as", "create one: useradd --system --create-home --shell /usr/sbin/nologin maus"},
 	{NotRoot, ExitUsage, "the supervisor hardens the machine and must start as root", "start it as root, or use botbox run, which needs no root"},
-	{NotYours, ExitUsage, "a file or folder of ours belongs to somebody else, or others can write it", "remove it, or choose another place in the setting that is named"},
+	{NotYours, ExitUsage, "a file or folder of ours belongs to somebody else, or others can write it", "remove it, choose another place in the setting that is named, or give the capability that is named"},
 	{NoWorker, ExitUsage, "no worker listens there", "start one: botbox serve"},
 	{NoSuchBox, ExitUsage, "no running box has this name", "see botbox ps"},
 	{StoreLocked, ExitUsage, "another worker has the state file open", "stop that worker, or give this one another OMB_STATE_DIR"},

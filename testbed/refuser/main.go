@@ -1,7 +1,6 @@
-// Refuser runs a command under a system-call filter that refuses namespaces,
-// as a container's profile or a service's RestrictNamespaces does, or mounts:
+// Refuser runs a command under a system-call filter of a container or service:
 //
-//	refuser {namespaces | mount} CMD ARG…
+//	refuser {namespaces | mount | hostname} CMD ARG…
 package main
 
 import (
@@ -39,6 +38,12 @@ var filters = map[string][]syscall.SockFilter{
 		{Code: answer, K: retAllow},
 		{Code: load, K: argument},
 		{Code: anySet, Jt: 1, K: newAny},
+		{Code: answer, K: retAllow},
+		{Code: answer, K: retEPERM},
+	},
+	"hostname": {
+		{Code: load, K: number},
+		{Code: equal, Jt: 1, K: syscall.SYS_SETHOSTNAME},
 		{Code: answer, K: retAllow},
 		{Code: answer, K: retEPERM},
 	},

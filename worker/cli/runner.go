@@ -37,11 +37,13 @@ func (c *call) newRunner(entry box.Program, a account, options broker.Options, l
 	}
 	c.secrets = secrets
 	harness := int(c.settings.Port)
+	spawner, path, machine := box.NewSpawner(), os.Getenv("PATH"), c.machine(a)
+	machine.Nameless = spawner.Nameless(path, entry)
 	return &turn.Runner{
-		Spawner: box.NewSpawner(),
-		Path:    os.Getenv("PATH"),
+		Spawner: spawner,
+		Path:    path,
 		Entry:   entry,
-		Machine: c.machine(a),
+		Machine: machine,
 		Ports:   turn.DefaultPorts(harness),
 		Broker:  brk,
 		Egress:  egress,

@@ -86,6 +86,9 @@ func (s *state) report() report.Report {
 	for _, step := range s.w.handover.Steps {
 		r.Steps = append(r.Steps, report.Step{Name: step.Name, State: string(step.State), Evidence: step.Evidence})
 	}
+	if s.w.runner.Machine.Nameless {
+		r.Warnings = append(r.Warnings, box.NamelessWarning)
+	}
 	r.Egress = egressOf(s.w.runner.Egress)
 	r.Warnings = append(r.Warnings, exceptions(s.w.runner.Egress)...)
 	return r

@@ -38,11 +38,9 @@ func MakeFolder(f Folder) error {
 			return err
 		}
 		at = next
-		if !last {
-			if err := firm(at); err != nil {
-				unix.Close(at)
-				return err
-			}
+		if err := firm(at); err != nil && !last {
+			unix.Close(at)
+			return err
 		}
 	}
 	defer unix.Close(at)
@@ -91,13 +89,16 @@ func own(fd int, f Folder) error {
 		return fmt.Errorf("it belongs to user %d", st.Uid)
 	}
 	if err := unix.Fchown(fd, int(f.UID), int(f.GID)); err != nil {
-		return fmt.Errorf("give it to its owner: %w", err)
+		return fmt.Errorf("give it to its owner: %w (it takes CAP_CHOWN)", err)
 	}
 	if err := unix.Fchmod(fd, f.Mode); err != nil { // after chown, which clears setgid
-		return fmt.Errorf("set its mode: %w", err)
+		return fmt.Errorf("set its mode: %w (it takes CAP_FOWNER)", err)
 	}
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
+	}
+	if st.Mode&0o7777|unix.S_ISGID == f.Mode && st.Mode&unix.S_ISGID == 0 {
+		return errors.New("set its group bit: taken away in silence (it takes CAP_FSETID)")
 	}
 	if st.Uid != f.UID || st.Gid != f.GID || st.Mode&0o7777 != f.Mode {
 		return fmt.Errorf("reads back user %d group %d mode %04o", st.Uid, st.Gid, st.Mode&0o7777)

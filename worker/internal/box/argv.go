@@ -23,6 +23,13 @@ type Handles struct {
 	User    int            // the namespace of the plan's user
 }
 
+// hostName is every box's: the machine's own, or a container's, is nobody's
+// business in there.
+const hostName = "botbox"
+
+// NamelessWarning stands in the answer and in the report where that cannot be.
+const NamelessWarning = "boxes have this machine's host name: a filter around us refuses another (a container's --cap-add SYS_ADMIN allows it)"
+
 // Options are bubblewrap's options for a plan, in an order that is part of the
 // box: they ride in a memfd, so that no path and no value of the environment
 // stands in a command line that all users of the machine can read.
@@ -34,8 +41,8 @@ func Options(p *Plan, h Handles) []string {
 	if p.unshares("user") && p.Seccomp == seccomp.Engine {
 		args = append(args, "--disable-userns")
 	}
-	if p.unshares("uts") {
-		args = append(args, "--hostname", "botbox")
+	if p.unshares("uts") && !p.Nameless {
+		args = append(args, "--hostname", hostName)
 	}
 	if !p.TTY {
 		args = append(args, "--new-session")

@@ -21,6 +21,7 @@ type Machine struct {
 	RootLinks  map[string]string // which of rootNames are links, and where to
 	CPUFiles   []string          // which of cpuFiles are there
 	Logins     []string          // which of the engine's login folders are there
+	Nameless   bool              // boxes get no host name of their own: see Spawner.Nameless
 	Own        []Folder          // the worker's: hidden like the data folder
 
 	// What one spec is about; see For.
@@ -100,6 +101,7 @@ type Plan struct {
 	Nofile     int      // RLIMIT_NOFILE; 0 keeps the caller's
 	FileMB     int      // RLIMIT_FSIZE in MiB; 0 keeps the caller's
 	DiskFree   bool     // the kit keeps its Disks
+	Nameless   bool     // the host name is not the box's own
 	Warnings   []string // for the answer
 	User       *User    // the box's own; nil = the caller's
 	Writable   []string // where Landlock lets the engine write
@@ -189,6 +191,9 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 		ID: s.ID, Argv: s.Argv, Cwd: s.Cwd, Home: m.Home, Ports: ports, TTY: s.TTY,
 		Namespaces: slices.Clone(namespaces), Seccomp: seccomp.Engine,
 		Pids: defaultPids, Nofile: s.Limits.Nofile, FileMB: s.Limits.FileMB, DiskFree: s.Limits.DiskFreeMB > 0,
+	}
+	if p.Nameless = m.Nameless; p.Nameless {
+		p.Warnings = append(p.Warnings, NamelessWarning)
 	}
 	if s.Limits.Pids > 0 {
 		p.Pids = s.Limits.Pids

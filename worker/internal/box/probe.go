@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,8 +29,9 @@ type probe struct {
 	deadline time.Time
 	machine  machine
 
-	layers []Layer
-	err    error // of the first layer that does not hold
+	layers   []Layer
+	err      error // of the first layer that does not hold
+	nameless bool  // the trial box is built without a host name of its own
 }
 
 // Detect tells whether this machine can build a box, by building a small one.
@@ -42,6 +44,27 @@ func (s *Spawner) Detect(path string, entry Program) Finding {
 // Examine is Detect that tries each layer by itself, also where all hold.
 func (s *Spawner) Examine(path string, entry Program) Finding {
 	return s.newProbe(entry).run(path, true)
+}
+
+// Nameless tells whether boxes stand here but for a host name of their own: the
+// filters of podman and of Docker let whoever lacks CAP_SYS_ADMIN make a
+// namespace with a host name, and not set one in it. Only where there is a
+// filter does it try a box, so that nobody else waits for it.
+func (s *Spawner) Nameless(path string, entry Program) bool {
+	mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
+	if err != nil || mode == 0 {
+		return false
+	}
+	bwrap, err := FindBwrap(path)
+	if err != nil {
+		return false
+	}
+	p := s.newProbe(entry)
+	if p.trial(bwrap, len(stages)) == nil {
+		return false
+	}
+	p.nameless = true
+	return p.trial(bwrap, len(stages)) == nil
 }
 
 func (s *Spawner) newProbe(entry Program) *probe {
@@ -163,7 +186,7 @@ var stages = []stage{
 		unix.CLONE_NEWPID, []string{"max_pid_namespaces"}},
 	{[]string{"--unshare-net"}, false, reason.NetRefused, "a network namespace with a loopback",
 		unix.CLONE_NEWNET, []string{"max_net_namespaces"}},
-	{[]string{"--unshare-ipc", "--unshare-uts", "--unshare-cgroup", "--dev", "/dev", "--disable-userns"}, false, reason.BoxFailed, "the remaining namespaces",
+	{[]string{"--unshare-ipc", "--unshare-uts", "--unshare-cgroup", "--dev", "/dev", "--disable-userns", "--hostname", hostName}, false, reason.BoxFailed, "the remaining namespaces",
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP, []string{"max_ipc_namespaces", "max_uts_namespaces", "max_cgroup_namespaces"}},
 	{nil, true, reason.BoxFailed, "a system-call filter", 0, nil},
 }
@@ -172,6 +195,11 @@ var stages = []stage{
 func (p *probe) stage(bwrap string, i int) error {
 	var ours *reason.Error
 	err := p.trial(bwrap, i+1)
+	// Without a host name of its own it is still a box: see Nameless.
+	if err != nil && !p.nameless && slices.Contains(stages[i].options, "--hostname") {
+		p.nameless = true
+		err = p.trial(bwrap, i+1)
+	}
 	switch {
 	case err == nil, errors.As(err, &ours):
 		return err
@@ -190,7 +218,11 @@ func (p *probe) trial(bwrap string, upTo int) error {
 	defer func() { closeFiles(files) }()
 	args := p.entry.options(ChildFD, EntryPath)
 	for _, stage := range stages[:upTo] {
-		args = append(args, stage.options...)
+		options := stage.options
+		if name := slices.Index(options, "--hostname"); p.nameless && name >= 0 {
+			options = slices.Delete(slices.Clone(options), name, name+2)
+		}
+		args = append(args, options...)
 		if stage.filter {
 			filter, err := seccompFile(seccomp.Engine)
 			if err != nil {

@@ -126,9 +126,11 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 
 // runner makes boxes as the worker's own does, of the laid-out machine.
 func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
+	machine := box.LookAt(r.Machine.User, o.at("home"), o.DataDir)
+	machine.Nameless = r.Machine.Nameless
 	return &turn.Runner{
 		Spawner: r.Spawner, Path: r.Path, Entry: r.Entry, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
-		Machine: box.LookAt(r.Machine.User, o.at("home"), o.DataDir),
+		Machine: machine,
 		Ports:   ports,
 		Harness: "tcp:" + o.server.address.String(),
 		Log:     slog.New(slog.DiscardHandler),
