@@ -73,9 +73,12 @@ func bootSteps(b *bed) (string, error) {
 		return "", err
 	}
 	var seen []string
-	for _, name := range []string{"account", "folders", "code-trust", "hidepid", "fly", "cgroup", "subreaper", "drop", "reexec"} {
-		s := steps[name]
-		if seen = append(seen, name+": "+s.State+" ("+s.Evidence+")"); s.State != "done" || s.Evidence == "" {
+	for _, name := range []string{"account", "folders", "code-trust", "hidepid", "fly", "cgroup", "bot-users", "subreaper", "drop", "reexec"} {
+		s, want := steps[name], "done"
+		if name == "bot-users" { // off unless it is asked for
+			want = "skipped"
+		}
+		if seen = append(seen, name+": "+s.State+" ("+s.Evidence+")"); s.State != want || s.Evidence == "" {
 			err = errors.Join(err, fmt.Errorf("%s is %q", name, s.State))
 		}
 	}
