@@ -112,7 +112,7 @@ func parse(file []byte) (Signed, error) {
 		return s, forged("its form %.8q is none that we know", s.V)
 	case s.Path != Path:
 		return s, forged("it is signed for another use")
-	case !noncePattern.MatchString(s.Nonce), !timePattern.MatchString(s.Timestamp):
+	case !noncePattern().MatchString(s.Nonce), !timePattern().MatchString(s.Timestamp):
 		return s, forged("its nonce or its timestamp is malformed")
 	}
 	return s, nil
