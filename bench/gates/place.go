@@ -76,6 +76,12 @@ func newPlace(top, outer string) (*place, error) {
 	if here, err := os.Readlink("/proc/self/ns/net"); err != nil || here == outer {
 		return nil, errors.New("still in the outer network namespace")
 	}
+	// A quiet machine makes more connections in a minute than there are ports,
+	// and each that has ended keeps its port for that long. This is the
+	// namespace's own setting.
+	if err := os.WriteFile("/proc/sys/net/ipv4/tcp_max_tw_buckets", []byte("4096"), 0); err != nil {
+		return nil, err
+	}
 	p := &place{top: top}
 	// In a user namespace of ours uid 0 is the ordinary user already.
 	if b, err := os.ReadFile("/proc/self/uid_map"); err == nil && strings.Fields(string(b))[1] == "0" {
