@@ -3,6 +3,7 @@ package zones
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -160,5 +161,32 @@ func TestZones(t *testing.T) {
 		}) {
 			t.Errorf("program %s: its zone does not build it", b.Name)
 		}
+	}
+}
+
+// A program that was built beside its source and committed is nothing that a
+// reviewer can read.
+func TestNoProgramIsCommitted(t *testing.T) {
+	out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z").Output()
+	if err != nil {
+		if os.Getenv("BOTBOX_MUST_RUN") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	names := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	if !slices.Contains(names, "go.mod") {
+		t.Fatalf("git lists %d files, and no go.mod", len(names))
+	}
+	for _, name := range names {
+		f, err := os.Open(filepath.Join(root, name))
+		if err != nil {
+			continue // deleted and not committed yet
+		}
+		magic := make([]byte, 4)
+		if n, _ := f.Read(magic); string(magic[:n]) == "\x7fELF" {
+			t.Errorf("%s is a program", name)
+		}
+		f.Close()
 	}
 }
