@@ -2,7 +2,7 @@
 #
 #   docker build --build-arg BUILD="$(git rev-parse --short=12 HEAD)" -t botbox .
 #   docker run --rm -it --cap-add SYS_ADMIN --security-opt systempaths=unconfined \
-#       --security-opt apparmor=unconfined -v "$PWD:/work" -e ANTHROPIC_API_KEY botbox claude -p hello
+#       --security-opt apparmor=unconfined -v "$PWD:/workspace" -e ANTHROPIC_API_KEY botbox claude -p hello
 #
 # Build arguments:
 #   BUILD     the name of the build, in all four programs
@@ -44,7 +44,7 @@ RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -q && \
 COPY --from=engines /engines/ /usr/local/
 
 # The account that worker and boxes run as, and the one folder that is theirs.
-RUN useradd --system --create-home --shell /usr/sbin/nologin maus && install -d -o maus -g maus /work
+RUN useradd --system --create-home --shell /usr/sbin/nologin maus && install -d -o maus -g maus /workspace
 COPY --from=build /out/ /usr/libexec/botbox/
 RUN ln -s ../libexec/botbox/botbox /usr/bin/botbox
 
@@ -69,6 +69,6 @@ RUN set -eu; \
 LABEL org.openmausbot.botbox.gives-up="SYS_ADMIN SETPCAP"
 # Here the box is on: a command runs in one, or not at all.
 ENV OMB_BOT_BOX=1
-WORKDIR /work
+WORKDIR /workspace
 # With no command it serves until stopped; --plain -- CMD is a server that asks for boxes.
 ENTRYPOINT ["/usr/libexec/botbox/botbox-supervisor"]

@@ -180,7 +180,7 @@ func TestCommand(t *testing.T) {
 		{"read-only", "--read-only --tmpfs /run --tmpfs /tmp --tmpfs /var/lib/botbox", "", "echo here", 0, "here\n"},
 		{"no key", "--env ANTHROPIC_API_KEY=" + key, "", `echo "$ANTHROPIC_API_KEY" | cut -c1-7; grep -laz ` + key + ` /proc/[0-9]*/environ | wc -l; env | grep -c ` + key, 1, "omb_t0_\n0\n0\n"},
 		{"no network", "", "", "ls /sys/class/net 2>/dev/null; cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' '", 0, "lo\n"},
-		{"the work folder can be written", "", "", "echo here >file && cat file && pwd", 0, "here\n/work\n"},
+		{"the work folder can be written", "", "", "echo here >file && cat file && pwd", 0, "here\n/workspace\n"},
 	} {
 		got := b.run(t, c.stdin, append(strings.Fields(c.flags), working...), "sh", "-c", c.script)
 		if got.Code != c.code || got.Stdout != c.stdout {
@@ -234,7 +234,7 @@ func TestCompose(t *testing.T) {
 	}
 	for _, want := range []string{"first\n", "first\nsecond\n"} { // two containers, one after the other
 		word := strings.Fields(want)
-		got := b.run(t, "", flags, "sh", "-c", "echo "+word[len(word)-1]+" >>/work/file && cat /work/file")
+		got := b.run(t, "", flags, "sh", "-c", "echo "+word[len(word)-1]+" >>/workspace/file && cat /workspace/file")
 		if got.Code != 0 || got.Stdout != want || strings.Contains(got.Stderr, "refused") {
 			t.Errorf("%v: %+v", flags, got)
 		}
