@@ -41,6 +41,7 @@ func (t *Turn) issueMCP(answer *Answer) error {
 	return nil
 }
 
+// brokerLimits bound each grant, a provider's and an MCP server's alike.
 func (t *Turn) brokerLimits() broker.Limits {
 	l := t.Spec.Broker.Limits
 	return broker.Limits{Concurrent: l.Concurrent, PerMinute: l.RequestsPerMin, Bytes: l.Bytes, Tokens: l.Tokens}

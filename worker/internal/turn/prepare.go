@@ -245,7 +245,6 @@ func (r *Runner) resolve(s spec.Spec) (map[string]secret.Text, error) {
 
 // issue makes the box's grants and rewrites the engine's settings for them.
 func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
-	limits := t.Spec.Broker.Limits
 	loopbacks, err := t.loopbacks()
 	if err != nil {
 		return err
@@ -254,9 +253,7 @@ func (t *Turn) issue(keys []broker.Key, answer *Answer) error {
 		Loopbacks: loopbacks,
 		Box:       t.ID, Bot: t.Spec.Bot, Conversation: t.Spec.Conversation, Engine: t.Spec.Engine,
 		Keys: keys, Unbrokered: answer.Unbrokered, TTL: time.Duration(t.Spec.Broker.TTLS) * time.Second,
-		Refs: t.Spec.Refs(), Limits: broker.Limits{
-			Concurrent: limits.Concurrent, PerMinute: limits.RequestsPerMin, Bytes: limits.Bytes, Tokens: limits.Tokens,
-		},
+		Refs: t.Spec.Refs(), Limits: t.brokerLimits(),
 		Alone: t.Plan.Alone(t.Spec.Engine), Given: t.Plan.Env, Dial: t.dialDeclared, Logins: t.Spec.Broker.Logins,
 	})
 	if err != nil {
