@@ -22,8 +22,9 @@ type place struct {
 	worker         *exec.Cmd
 }
 
-func newPlace() (*place, error) {
-	bin, err := filepath.Abs("bin")
+// newPlace starts a worker of the programs in folder.
+func newPlace(folder string) (*place, error) {
+	bin, err := filepath.Abs(folder)
 	if err != nil {
 		return nil, err
 	}
