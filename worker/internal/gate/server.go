@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -104,6 +105,7 @@ func (s *Server) admit(c net.Conn) {
 	}
 	s.conns[stream] = struct{}{}
 	s.wg.Go(func() {
+		widen()
 		defer s.forget(stream)
 		if n >= s.Max {
 			s.Full(stream)
@@ -114,6 +116,16 @@ func (s *Server) admit(c net.Conn) {
 		}
 		s.Handle(s.ctx, stream)
 	})
+}
+
+// widen makes the goroutine's stack what a dial needs while next to nothing is
+// on it. Go begins with 2 KiB, and copies the stack each time it doubles it:
+// three copies in a connection were 7 % of the CPU of a CONNECT.
+//
+//go:noinline
+func widen() {
+	var room [6 << 10]byte
+	runtime.KeepAlive(&room)
 }
 
 func (s *Server) caught() {
