@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -18,10 +19,12 @@ const (
 	DefaultIdle = 30 * time.Minute // engines' streams go quiet for minutes
 )
 
-// Server is the accept loop of one gate of one box. Handle is called on a
-// goroutine of its own for each connection, which is closed after it.
+// Server is the accept loop and the log of one gate of one box; a gate embeds
+// it. Handle is called on a goroutine of its own for each connection, which is
+// closed after it.
 type Server struct {
-	Max    int // connections that are served; as many again are told to wait
+	Journal
+	Max    int // connections that are served, 0 is DefaultMax; as many again are told to wait
 	Handle func(context.Context, Stream)
 	Full   func(Stream) // what a connection above Max gets
 	// Fault hears of a panic in Handle, which then costs one connection and
@@ -41,6 +44,7 @@ type Server struct {
 
 func (s *Server) start() {
 	s.once.Do(func() {
+		s.Max = cmp.Or(s.Max, DefaultMax)
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 		s.listeners = make(map[net.Listener]struct{})
 		s.conns = make(map[Stream]struct{})
@@ -141,7 +145,7 @@ func (s *Server) forget(c Stream) {
 	s.mu.Unlock()
 }
 
-// Close ends the listeners and every connection, and waits until all their
+// Close ends the gate: the listeners and every connection, and waits until all their
 // goroutines have ended. It may be called more than once.
 func (s *Server) Close() {
 	s.start()
