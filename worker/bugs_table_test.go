@@ -112,7 +112,7 @@ var reports = []struct{ report, tests string }{
 	{"llama-swap 980, golang/go 20071: a client's end does not reach the upstream", "TestAClientThatGoesCancelsTheUpstream"},
 	{"clodex 158, claude-code-cache-fix PR 371: 502 after a pause", "TestAnUpstreamThatClosesIdleConnections"},
 	{"powerproxy-aoai 53, Floway 96: framing fields are copied", "TestFramingOfAnswersIsMadeAnew TestResponseHeaders"},
-	{"sbx 196, 8, cc-switch 1510, OpenShell 2161: the table is lost and the placeholder goes out", "TestAnotherBootKeyOpensNothing TestTheFileHoldsNoKeyAndNoToken TestASealedRecordCannotMove"},
+	{"sbx 196, 8, cc-switch 1510, OpenShell 2161: the table is lost and the placeholder goes out", "TestALostTableSendsNothing TestAnotherBootKeyOpensNothing TestASealedRecordCannotMove"},
 	{"suna PR 6096: the caller chooses the upstream", "TestTheBoxCannotChooseTheUpstream"},
 	{"CVE-2026-21852: the project's settings send the token elsewhere", "TestEnginesCompleteATurn TestClaudeCodeCompletesATurn"},
 }
