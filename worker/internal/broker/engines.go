@@ -139,7 +139,9 @@ var launches = []launch{
 
 // openCode is OpenCode's row for a provider, which it knows as id. A project's
 // opencode.json can neither move the provider, nor name one of its own and have
-// the prompt sent there.
+// the prompt sent there. It asks for no title of a session: that would be a
+// second model request beside the first, refused a second time where the token
+// is dead, and OpenCode then takes a second or more to end instead of a tenth.
 func openCode(provider, id, suffix, keyName, why string) launch {
 	return launch{
 		engine: "opencode", provider: provider,
@@ -147,6 +149,7 @@ func openCode(provider, id, suffix, keyName, why string) launch {
 		config: []string{
 			"provider." + id + `.options.baseURL="{grant}` + suffix + `"`,
 			"provider." + id + `.options.apiKey="{token}"`,
+			"agent.title.disable=true",
 		},
 		alone: []string{`enabled_providers[]="` + id + `"`},
 		why:   why,
