@@ -66,10 +66,11 @@ func (h *held) give(out *http.Request) {
 	if h == nil {
 		return
 	}
-	out.Body = io.NopCloser(bytes.NewReader(h.data))
+	data := h.data // the transport may come after h was released
+	out.Body = io.NopCloser(bytes.NewReader(data))
 	out.GetBody = func() (io.ReadCloser, error) {
 		h.twice.Store(true)
-		return io.NopCloser(bytes.NewReader(h.data)), nil
+		return io.NopCloser(bytes.NewReader(data)), nil
 	}
 }
 
@@ -91,12 +92,20 @@ func (h *held) message(out *http.Request) []byte {
 // release gives the memory back. A buffer that a transport may still look at
 // is left to the garbage collector.
 func (h *held) release(b *Broker) {
-	if h == nil {
+	if h == nil || h.buffer == nil {
 		return
 	}
 	b.held.Add(-int64(len(h.data)))
 	if h.wrote.Load() && !h.twice.Load() {
 		clear(h.buffer[:headRoom+len(h.data)]) // it is one box's, and the next user of it may be another's
 		holders.Put(h.buffer)
+	}
+	h.buffer, h.data = nil, nil
+}
+
+// answered releases a body that was sent: the answer may go on for hours.
+func (h *held) answered(b *Broker) {
+	if h != nil && h.wrote.Load() {
+		h.release(b)
 	}
 }

