@@ -67,11 +67,12 @@ func workerEnv(env []string, id privdrop.Account, runDir, stateDir string) []str
 	return out
 }
 
-// containerEnv is the container's environment without what is ours.
+// containerEnv is the container's environment without what is ours, or no
+// variable at all.
 func containerEnv(env []string) []string {
 	var out []string
 	for _, e := range env {
-		if name, _, _ := strings.Cut(e, "="); !ours(name) {
+		if name, _, ok := strings.Cut(e, "="); ok && name != "" && !ours(name) {
 			out = append(out, e)
 		}
 	}

@@ -24,6 +24,7 @@ type record struct {
 	Spec  spec.Spec `json:"spec"`
 	Facts box.Facts `json:"facts"`
 	Ports box.Ports `json:"ports"`
+	Held  int       `json:"held_by"` // the process that became bubblewrap
 	Raw   []string  `json:"raw"`
 
 	Debug     *box.Debug `json:"debug,omitempty"`
@@ -65,7 +66,7 @@ func (t *Turn) keep(live *box.Live, key string) error {
 	}
 	rec := record{
 		Build: wire.Build, ID: t.ID, Since: t.Since, Spec: kept(t.Spec), Facts: live.Facts(t.Plan.Listen),
-		Ports: t.Plan.Ports, Raw: t.raw, Debug: t.Plan.Debug,
+		Ports: t.Plan.Ports, Held: t.holder, Raw: t.raw, Debug: t.Plan.Debug,
 	}
 	if t.debug != nil {
 		rec.DebugPort = t.debug.Number

@@ -53,7 +53,7 @@ func (r *Runner) takeBack(d vault.Deposit) error {
 // resume makes a turn of a box that lives.
 func (r *Runner) resume(key string, returned *box.Returned, rec record, used spent) error {
 	t := &Turn{
-		Spec: rec.Spec, Since: rec.Since, runner: r, ready: make(chan struct{}), ended: make(chan struct{}),
+		Spec: rec.Spec, Since: rec.Since, runner: r, holder: rec.Held, ready: make(chan struct{}), ended: make(chan struct{}),
 		Plan: &box.Plan{ID: rec.ID, Ports: rec.Ports, Listen: rec.Facts.Listen, Pids: rec.Spec.Limits.Pids, Debug: rec.Debug},
 		kept: key, raw: rec.Raw,
 	}
