@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -114,6 +115,35 @@ func TestAStopAfterAWorkersDeath(t *testing.T) {
 		if left := f.report("left"); strings.Contains(left, rig.Programs(t)) || strings.Contains(left, "bwrap") {
 			t.Errorf("left behind: %s", left)
 		}
+	}
+}
+
+// A stop at any moment between the boot and a command at work ends it, in time
+// and with the status of a command that was asked to end.
+func TestAStopAtAnyMomentOfTheCommand(t *testing.T) {
+	codes := map[int]int{}
+	for i := range 30 {
+		r := realWorld(t, true, nil, "--", "sleep", "60")
+		pid := 0
+		r.await(t, "the second image", func() bool {
+			pid = r.supervisor(t)
+			return strings.Contains(read(fmt.Sprintf("/proc/%d/cmdline", pid)), "--resume=") && read(fmt.Sprintf("/proc/%d/comm", pid)) == "botbox-supervis\n"
+		})
+		time.Sleep(time.Duration(rand.IntN(10*(i+1))) * time.Millisecond) // up to 0.3 s, and often early
+		began := time.Now()
+		syscall.Kill(pid, syscall.SIGTERM)
+		got := r.status(t)
+		codes[got]++
+		if got != 143 && got != 137 || time.Since(began) > 8*time.Second {
+			t.Errorf("run %d: exit %d after %v: %s", i, got, time.Since(began), r.stderr.String())
+		}
+		if left := r.report("left"); strings.Contains(left, rig.Programs(t)) || strings.Contains(left, "bwrap") || strings.Contains("\n"+left, "\nsleep") {
+			t.Errorf("run %d: left behind: %s", i, left)
+		}
+	}
+	t.Logf("exit statuses: %v", codes)
+	if codes[143] < 25 { // 137: killed, for it was between two programs
+		t.Errorf("too many that were not asked: %v", codes)
 	}
 }
 
