@@ -11,6 +11,7 @@ import (
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/gate/egress"
 	"github.com/openmausbot/botbox/worker/internal/gate/intercept"
 	"github.com/openmausbot/botbox/worker/internal/secret"
@@ -111,6 +112,7 @@ func (t *Turn) dialDeclared(ctx context.Context, host string) (net.Conn, error) 
 	if refusal != nil {
 		return nil, refusal
 	}
+	gate.Probe(c)
 	return c, nil
 }
 
