@@ -2,8 +2,8 @@ package cli
 
 import (
 	"errors"
+	"flag"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/control"
 	"github.com/openmausbot/botbox/worker/internal/engine"
 	"github.com/openmausbot/botbox/worker/internal/lease"
 	"github.com/openmausbot/botbox/worker/internal/secret"
@@ -23,9 +24,6 @@ import (
 // containersBot is the bot that the container's own command is, where each has
 // a Linux user of its own.
 const containersBot = "container"
-
-// startFD is where the supervisor puts the pipe with what to run.
-const startFD = 3
 
 // askAgain bounds how long the container's command waits for a worker that has
 // just died to be replaced.
@@ -53,7 +51,7 @@ func (c *call) containersBox(args []string) error {
 	if err != nil {
 		return err
 	}
-	start, err := readStart()
+	start, err := control.ReadStart()
 	if err != nil {
 		return err
 	}
@@ -78,24 +76,25 @@ func (c *call) containersBox(args []string) error {
 	return l.Become(s.TTY)
 }
 
-// readStart reads the pipe, which the supervisor writes whole and closes.
-func readStart() (wire.StartSpec, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(startFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return wire.StartSpec{}, reason.New(reason.Usage, "descriptor %d is not what a supervisor hands over", startFD).
-			WithHint("--control is for botbox-supervisor; to box a command: botbox run -- CMD")
-	}
-	f := os.NewFile(startFD, "start")
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, wire.MaxStartSpec+1))
+// plainVerb is the supervisor's command without a box.
+func plainVerb(c *call, args []string) (int, error) {
+	var supervised bool
+	rest, err := c.parse("plain", args, func(set *flag.FlagSet) {
+		set.BoolVar(&supervised, "control", false, "take the command and its environment from botbox-supervisor, on descriptor 3")
+	})
 	if err != nil {
-		return wire.StartSpec{}, reason.New(reason.System, "read what to run: %w", err)
+		return 0, err
 	}
-	start, err := wire.DecodeStartSpec(b)
-	if err != nil {
-		return wire.StartSpec{}, reason.New(reason.Internal, "what to run cannot be read: %w", err)
+	if !supervised || len(rest) > 0 {
+		return 0, reason.New(reason.Usage, "plain is for botbox-supervisor alone").WithHint("start the command itself, or botbox-supervisor --plain -- CMD")
 	}
-	return start, nil
+	status, err := control.Plain()
+	var ours *reason.Error
+	if errors.As(err, &ours) {
+		return 0, err
+	}
+	fmt.Fprintf(c.stderr, "botbox: %v\n", err) // the command's fault, as its status says
+	return status, nil
 }
 
 // containersSpec turns the container's command into a turn. A working folder

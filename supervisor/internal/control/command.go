@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"os"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -49,9 +48,10 @@ func startBotbox(c Config, table *reap.Table, argv []string, files []int, hand [
 	return pid, nil
 }
 
-// startBox starts what asks the worker for the command's box, as anybody does,
-// and becomes it: so the box is our own child, and no worker's death ends it.
-func startBox(c Config, table *reap.Table) (int, error) {
+// startCommand starts what becomes the command. A plain one it just executes.
+// For a box it asks the worker, as anybody does, and becomes that: so the box
+// is our own child, and no worker's death ends it.
+func startCommand(c Config, table *reap.Table) (int, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return 0, err
@@ -60,17 +60,11 @@ func startBox(c Config, table *reap.Table) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return startBotbox(c, table, []string{"botbox", "run", "--control"}, nil, spec)
-}
-
-func startPlain(c Config, table *reap.Table) (int, error) {
-	path, err := lookPath(c.Command[0], get(c.Env, "PATH"))
-	if err != nil {
-		return 0, err
+	verb := "plain"
+	if c.Mode == Box {
+		verb = "run"
 	}
-	return table.Start(path, c.Command, &syscall.ProcAttr{
-		Env: commandEnv(c.Env, c.Account, c.RunDir), Files: []uintptr{0, 1, 2}, Sys: asAccount(c),
-	})
+	return startBotbox(c, table, []string{"botbox", verb, "--control"}, nil, spec)
 }
 
 // notStartable tells a missing program, which stays missing, from a system
@@ -88,36 +82,4 @@ func handOver(fd int, b []byte) {
 	f := os.NewFile(uintptr(fd), "handover")
 	f.Write(b)
 	f.Close()
-}
-
-// lookPath finds a command as execvp does. Neither answer is our fault, so
-// the error is the system's own: ENOENT or EACCES.
-func lookPath(name, path string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, nil
-	}
-	if path == "" {
-		path = defaultPath
-	}
-	found := error(unix.ENOENT)
-	for _, dir := range strings.Split(path, ":") {
-		var st unix.Stat_t
-		full := dir + "/" + name
-		if dir == "" || unix.Stat(full, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-			continue
-		}
-		if st.Mode&0o111 != 0 {
-			return full, nil
-		}
-		found = unix.EACCES
-	}
-	return "", found
-}
-
-// notStarted is the shell's exit status for a command that did not start.
-func notStarted(err error) int {
-	if errors.Is(err, unix.ENOENT) {
-		return reason.ExitNotFound
-	}
-	return reason.ExitNotRunnable
 }

@@ -79,19 +79,6 @@ func containerEnv(env []string) []string {
 	return out
 }
 
-// commandEnv is what an unboxed command gets.
-func commandEnv(env []string, id privdrop.Account, runDir string) []string {
-	out := []string{"HOME=" + id.Home, "USER=" + privdrop.AccountName, "LOGNAME=" + privdrop.AccountName, "OMB_RUN_DIR=" + runDir}
-	for _, e := range containerEnv(env) {
-		switch name, _, _ := strings.Cut(e, "="); name {
-		case "HOME", "USER", "LOGNAME", "OMB_RUN_DIR": // root's, not the account's
-		default:
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
 func get(env []string, name string) string {
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {

@@ -183,12 +183,7 @@ func (l *loop) signalWorker(sig syscall.Signal) {
 	}
 }
 
-func (l *loop) startCommand() (int, error) {
-	if l.Mode == Box {
-		return startBox(l.Config, &l.table)
-	}
-	return startPlain(l.Config, &l.table)
-}
+func (l *loop) startCommand() (int, error) { return startCommand(l.Config, &l.table) }
 
 func (l *loop) signalCommand(sig syscall.Signal) { l.table.Signal(l.pid, sig) }
 

@@ -190,13 +190,8 @@ func (m *machine) launch() {
 		return
 	}
 	pid, err := m.startCommand()
-	switch {
-	case err != nil && m.mode == Box:
-		m.fail(reason.New(reason.System, "start the command's box: %w", err))
-		return
-	case err != nil:
-		m.log("start the command: %v", err)
-		m.commandEnded(notStarted(err))
+	if err != nil {
+		m.fail(reason.New(reason.System, "start the command: %w", err))
 		return
 	}
 	m.launched, m.pid = true, pid

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -26,8 +25,13 @@ import (
 
 func main() {
 	mode := os.Getenv("OMB_BOX_FAKE")
-	if os.Args[1] == "run" {
+	switch os.Args[1] {
+	case "run":
 		becomeBox()
+	case "plain":
+		status, err := control.Plain()
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(status)
 	}
 	os.WriteFile(fmt.Sprintf("/out/pid.%d", time.Now().UnixNano()), nil, 0o644)
 	switch mode {
@@ -84,9 +88,8 @@ func storm() {
 
 // becomeBox is `botbox run --control`: it becomes the command, and no box.
 func becomeBox() {
-	b, err := io.ReadAll(os.NewFile(3, "start"))
-	s, bad := wire.DecodeStartSpec(b)
-	if err = errors.Join(err, bad, os.Chdir(s.Dir)); err != nil {
+	s, err := control.ReadStart()
+	if err = errors.Join(err, os.Chdir(s.Dir)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(reason.ExitUsage)
 	}
