@@ -29,12 +29,15 @@
 // --control` on the main thread, as the account, closed to others as the worker
 // is. It reads what to run from an inherited pipe (descriptor 3), asks the
 // worker over lease.sock and becomes bubblewrap: the same process, our child.
-// A plain command starts the same way, by `botbox plain --control`: what looks a
-// program up in PATH need not be root. So the box outlives workers, its stdio and its terminal are ours, and our own wait
-// gives its exit status. The container's environment, keys among it, goes
+// So the box outlives workers, its stdio and its terminal are ours, and our own
+// wait gives its exit status. The container's environment, keys among it, goes
 // through the two inherited pipes alone, to the worker and to this one; it
-// stands in no file and in no environment of ours, and bubblewrap's own is empty.
-// A leased box's signals would be bubblewrap's, which dies of them: TERM goes
-// to the engine through the worker's drain, HUP and its like by box.signal,
-// which names the process that we wait for. Without a worker TERM ends the box.
+// stands in no file and in no environment of ours, and bubblewrap's own is
+// empty. A leased box's signals would be bubblewrap's, which dies of them: TERM
+// goes to the engine through the worker's drain, HUP and its like by
+// box.signal, which names the process that we wait for. Without a worker TERM
+// ends the box.
+//
+// A plain command starts the same way, by `botbox plain --control`: what looks
+// a program up in PATH need not be root.
 package control
