@@ -29,6 +29,8 @@
 // --control` on the main thread, as the account, closed to others as the worker
 // is. It reads what to run from an inherited pipe (descriptor 3), asks the
 // worker over lease.sock and becomes bubblewrap: the same process, our child.
+// It is started beside the first worker, and looks meanwhile whether a box can
+// stand here at all, for later nobody could give bubblewrap's failure a name.
 // So the box outlives workers, its stdio and its terminal are ours, and our own
 // wait gives its exit status. The container's environment, keys among it, goes
 // through the two inherited pipes alone, to the worker and to this one; it

@@ -106,6 +106,9 @@ func (m *machine) start() {
 	m.worker = true
 	m.in(helloWithin)
 	m.tell(wire.Hello, "ver", wire.Version, "build", wire.Build)
+	if m.mode == Box {
+		m.launch() // it looks at the machine while the worker starts, and waits for it
+	}
 }
 
 // tell sends a frame. A worker that does not read is as bad as one that lies.

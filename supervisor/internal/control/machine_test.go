@@ -197,7 +197,7 @@ func TestBoxLife(t *testing.T) {
 	m.commandEnded(7)
 	m.hear(wire.Drained)
 	m.workerEnded(0)
-	did(t, f, "start 1", "hello ver 1 build "+wire.Build, "READY=1", "command", "box.signal pid 77 sig 10",
+	did(t, f, "start 1", "hello ver 1 build "+wire.Build, "command", "READY=1", "box.signal pid 77 sig 10",
 		"STOPPING=1", "drain seconds 3.200", "command 15")
 	if status, err := m.exit(); m.state != stopped || status != 7 || err != nil {
 		t.Errorf("state %d exit %d %v", m.state, status, err)
