@@ -43,14 +43,17 @@ func botsBoxOutlives(*bed) (string, error) {
 	if now := b.pid("own"); now != engine || read(group, "cgroup.procs") == "" || read(group, "memory.max") != "67108864" {
 		return fmt.Sprint(engine, now), errors.New("the next worker does not have the box, or its cgroup")
 	}
-	unix.Kill(engine, unix.SIGUSR1)
+	if err := unix.Kill(engine, unix.SIGUSR1); err != nil {
+		return "", err
+	}
 	var told string
-	err = eventually(20*time.Second, func() bool {
+	err = eventually(60*time.Second, func() bool {
 		told, _ = b.get("/v1/boxes/own")
 		return strings.Contains(told, `"end":"oom"`) && strings.Contains(told, `"code":137`)
 	})
 	if err != nil {
-		return told, errors.New("it did not end of its memory")
+		held := read(group, "memory.current") + " of it held, " + read(group, "memory.events") + ", by " + read(group, "cgroup.procs")
+		return told + held + own.out.String() + own.err.String() + r.err.String(), errors.New("it did not end of its memory")
 	}
 	if err := eventually(5*time.Second, func() bool { _, err := os.Stat(group); return err != nil && ofUser(botsUser) == 0 }); err != nil {
 		return "", fmt.Errorf("its cgroup or a process of the bot's stays: %w", err)
