@@ -104,6 +104,7 @@ func table() []Check {
 	for _, part := range [][]Check{
 		fileChecks(), pidChecks(), netChecks(), envChecks(), tmpChecks(), writeChecks(), brokerChecks(),
 		fileExtras(), pidExtras(), syscallExtras(), limitExtras(), landlockExtras(),
+		kernelChecks(), foreignChecks(),
 	} {
 		all = append(all, part...)
 	}

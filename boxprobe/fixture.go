@@ -58,6 +58,9 @@ type Fixture struct {
 	ScanExtra  []string `json:"scan_extra"`  // B2: more folders to search
 	UpstreamOK string   `json:"upstream_ok"` // B4: what the upstream's answer holds when the key was right
 
+	SessionKey   string `json:"session_key"`    // S10: the name of a key in the session of whoever starts the box
+	NoSessionKey string `json:"no_session_key"` // S10: why none could be planted
+
 	Landlock int    `json:"landlock"` // the version of the kernel's
 	Walled   string `json:"walled"`   // S15: in the box, on a writable mount, and not among what may be written
 	Pids     int    `json:"pids"`     // L01: how many processes the box may have

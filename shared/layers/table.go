@@ -91,7 +91,7 @@ var table = []Row{
 		ID: "seccomp", Name: "seccomp filter", Where: "every box, x86-64 and arm64",
 		Stops:  "mount, modules, bpf, perf, userfaultfd, keyrings, io_uring, nested namespaces, vsock and other socket families, typing on the terminal; programs of another architecture are killed",
 		Not:    []Gap{{"anything an engine, shell, git, npm or python uses", "worker.TestToolsWorkInABox"}},
-		Checks: []string{"S01", "S02", "S05", "S09", "S11", "S12", "N06", "P10"}, Shown: []string{"worker.TestBug_seccompForeignModes"},
+		Checks: []string{"S01", "S02", "S03", "S04", "S05", "S06", "S07", "S08", "S09", "S10", "S11", "S12", "S13", "S14", "S17", "S18", "N06", "P10"}, Shown: []string{"worker.TestBug_seccompForeignModes"},
 		Means: "a bot can call parts of the kernel that no engine needs and that attacks begin with", Do: rebuild,
 	},
 	{

@@ -95,6 +95,7 @@ type Plan struct {
 	Spares     Spares
 	Debug      *Debug // nil where no debugging port is served outside
 	Seccomp    seccomp.Kind
+	Filter     []byte   // in place of the kind's, none if empty: in the self-check's own boxes only
 	TTY        bool     // the engine keeps the caller's terminal session
 	Pipe       bool     // descriptors 3 and 4 are a browser's debugging pipe and pass through
 	Pids       int      // RLIMIT_NPROC, counted in the box's own user namespace

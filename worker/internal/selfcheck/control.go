@@ -63,6 +63,7 @@ var controls = []control{
 	{"W1", both, "the folders outside are as they were", (*evidence).unchanged},
 	{"W2", after, "the writes landed, and nobody came through the egress gate", (*evidence).landed},
 	{"S15", both, "the folder can be written, and nothing is in it", (*evidence).walledEmpty},
+	{"S10", both, "the key can be read in the session", func(e *evidence) error { return e.readSessionKey() }},
 	{"B1 B2", before, "the worker was given the key", (*evidence).keyGiven},
 	{"B4 B5 B6", before, "the provider answers to the key and to nothing else", (*evidence).providerStrict},
 	{"B4 B5 B6", after, "the provider was called three times, each with the key alone", (*evidence).calledRightly},

@@ -51,6 +51,9 @@ type fixture struct {
 	ScanExtra  []string `json:"scan_extra"`
 	UpstreamOK string   `json:"upstream_ok"`
 
+	SessionKey   string `json:"session_key"`
+	NoSessionKey string `json:"no_session_key"`
+
 	Landlock int    `json:"landlock"`
 	Walled   string `json:"walled"`
 	Pids     int    `json:"pids"`

@@ -23,7 +23,9 @@ type mutation struct {
 
 const shareNet = "share-net"
 
-var mutations = []mutation{
+var mutations = slices.Concat(boxMutations, filterMutations)
+
+var boxMutations = []mutation{
 	{"bind-data", "the mask: the data folder itself is in the box, read and write", bindData},
 	{"share-pid", "the process namespace, and the box's own /proc", sharePID},
 	{shareNet, "the network namespace; the gates then have ports of the machine's", shareNetwork},
@@ -32,6 +34,11 @@ var mutations = []mutation{
 	{"broker-off", "the broker: the key itself is set, and no base URL", brokerOff},
 	{"no-landlock", "the second write wall, and what keeps signals in", func(_ *outside, p *box.Plan) { p.Writable = nil }},
 	{"no-limits", "the limits of processes and open files, and the sizes of private folders", noLimits},
+}
+
+// contradictory are pairs of which one undoes what the other does.
+var contradictory = [][2]string{
+	{"seccomp-off", "deny-too-much"}, // a filter that refuses is one
 }
 
 // chosen finds mutations by name, in the table's order.
@@ -47,6 +54,11 @@ func chosen(names []string) ([]mutation, error) {
 			return nil, reason.New(reason.Usage, "there is no mutation %q; there are %s", name, strings.Join(mutationNames(), ", "))
 		}
 	}
+	for _, pair := range contradictory {
+		if slices.Contains(names, pair[0]) && slices.Contains(names, pair[1]) {
+			return nil, reason.New(reason.Usage, "the mutations %s and %s cannot be in one box: the second undoes the first", pair[0], pair[1])
+		}
+	}
 	return all, nil
 }
 
@@ -58,23 +70,37 @@ func mutationNames() []string {
 	return names
 }
 
-// declared lists the checks that must fail under the mutations, sorted. A
-// machine without routes, or with no interface but lo, shares nothing that N4
-// or N5 could find; a kernel whose Landlock cannot do what S15 and S16 try has
-// no such wall to take away.
+// declared lists the checks that must fail under the mutations, sorted.
 func (o *outside) declared(rows []row, under []mutation) []string {
 	var ids []string
 	for _, r := range rows {
-		nothing := r.ID == "N4" && o.NoRouteOutside || r.ID == "N5" && o.lone
-		noWall := r.ID == "S15" && o.Landlock < 2 || r.ID == "S16" && o.Landlock < 6
 		for _, m := range under {
-			if slices.Contains(r.BrokenBy, m.name) && !(nothing && m.name == shareNet) && !noWall {
+			if slices.Contains(r.BrokenBy, m.name) && !o.nothing(r.ID, m.name) {
 				ids = append(ids, r.ID)
 			}
 		}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// nothing tells whether this machine has nothing that the mutation could open
+// to the check: no routes and no interface but lo to share, no Landlock to take
+// away, no keyring that is open to us.
+func (o *outside) nothing(id, mutation string) bool {
+	switch id {
+	case "N4":
+		return o.NoRouteOutside && mutation == shareNet
+	case "N5":
+		return o.lone && mutation == shareNet
+	case "S10":
+		return o.NoSessionKey != ""
+	case "S15":
+		return o.Landlock < 2
+	case "S16":
+		return o.Landlock < 6
+	}
+	return false
 }
 
 // ports are those that every box has, on the server's own port the harness

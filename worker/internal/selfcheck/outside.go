@@ -36,17 +36,20 @@ type outside struct {
 	provider                 provider
 	canary                   *box.Child
 
+	spawner *box.Spawner
+	weak    *weakness // nil: the filter is whole
+
 	lone bool           // this machine has no interface but lo
 	undo []func() error // in the order in which it was done
 }
 
 // layOut makes everything, as the user that runs the box. Whoever calls it
 // calls remove too, also after an error.
-func (o *outside) layOut(s *box.Spawner, probe box.Program) error {
+func (o *outside) layOut(probe box.Program) error {
 	sweep()
 	for _, step := range []func() error{
 		o.makeFiles, o.makeCanaryFiles, o.makeKey, o.openDoors, o.startServers,
-		o.lookAround, func() error { return o.startCanary(s, probe) },
+		o.lookAround, o.plantSessionKey, func() error { return o.startCanary(probe) },
 	} {
 		if err := step(); err != nil {
 			return reason.New(reason.System, "lay out the self-check: %w", err)
@@ -177,7 +180,7 @@ func routed(address string) error {
 // startCanary starts the process that no box may see. It repeats what it is
 // told, and it runs for certain when it has: the kernel tells us of an exec
 // before /proc shows the new command line.
-func (o *outside) startCanary(s *box.Spawner, probe box.Program) error {
+func (o *outside) startCanary(probe box.Program) error {
 	itsIn, in, err := os.Pipe()
 	if err != nil {
 		return err
@@ -189,7 +192,7 @@ func (o *outside) startCanary(s *box.Spawner, probe box.Program) error {
 		return err
 	}
 	defer out.Close()
-	o.canary, err = s.Beside(probe.File, []string{"boxprobe", "canary", o.Marker}, []string{"CANARY=" + o.Marker}, itsIn, itsOut)
+	o.canary, err = o.spawner.Beside(probe.File, []string{"boxprobe", "canary", o.Marker}, []string{"CANARY=" + o.Marker}, itsIn, itsOut)
 	itsOut.Close()
 	if err != nil {
 		return err

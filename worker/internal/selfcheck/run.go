@@ -66,13 +66,16 @@ func Run(r *turn.Runner, probe box.Program, w Wish) (report.Checks, error) {
 		return checks, err
 	}
 	checks.Results = judge(rows, nil, "the probe could not be sent into a box", nil)
-	o := &outside{}
+	// A thread of its own, for its session has a key in it that no turn's may have.
+	spawner := box.NewSpawner()
+	defer spawner.Close()
+	o := &outside{spawner: spawner}
 	defer func() {
 		if err := o.remove(); err != nil {
 			r.Log.Error("the self-check could not tidy up", slog.String("cause", err.Error()))
 		}
 	}()
-	if err := o.layOut(r.Spawner, probe); err != nil {
+	if err := o.layOut(probe); err != nil {
 		return checks, err
 	}
 	checks.Declared = o.declared(rows, under)
@@ -129,7 +132,7 @@ func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
 	machine := box.LookAt(r.Machine.User, o.at("home"), o.DataDir)
 	machine.Nameless = r.Machine.Nameless
 	return &turn.Runner{
-		Spawner: r.Spawner, Path: r.Path, Entry: r.Entry, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
+		Spawner: o.spawner, Path: r.Path, Entry: r.Entry, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
 		Machine: machine,
 		Ports:   ports,
 		Harness: "tcp:" + o.server.address.String(),
@@ -171,6 +174,7 @@ func (v *visit) change(p *box.Plan) {
 	for _, m := range v.under {
 		m.change(v.outside, p)
 	}
+	p.Filter = v.weak.filter(p.Seccomp)
 }
 
 // attend runs the box to its end. ended is empty when the probe lived to its

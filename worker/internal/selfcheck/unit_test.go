@@ -158,7 +158,7 @@ func TestChosenAndDeclared(t *testing.T) {
 	if got := o.declared(twoRows, nil); len(got) != 0 {
 		t.Errorf("declared %v without a mutation", got)
 	}
-	for _, names := range [][]string{{"bind-data", "bind"}, {""}, {"Bind-Data"}} {
+	for _, names := range [][]string{{"bind-data", "bind"}, {""}, {"Bind-Data"}, {"seccomp-off", "deny-too-much"}} {
 		if _, err := chosen(names); reason.Of(err).Code != reason.Usage {
 			t.Errorf("%q: %v", names, err)
 		}
@@ -207,10 +207,13 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"a write that is lost":   {"W2", remove(func(e *evidence) string { return filepath.Join(e.WorkDir, "boxprobe.w2") })},
 		"a stranger":             {"W2", func(e *evidence) { knockTwice(t, e.loopback) }},
 		"N1 that came not":       {"W2", func(e *evidence) { e.results = map[string]report.Result{"N1": {Verdict: fail}} }},
-		"no grant":               {"B1 B2", func(e *evidence) { e.grants = nil }},
-		"a silent provider":      {"B4 B5 B6", func(e *evidence) { e.provider.Close() }},
-		"a fourth call":          {"B4 B5 B6", func(e *evidence) { status(e.provider.address, e.Call, e.key) }},
-		"no call":                {"B4 B5 B6", func(e *evidence) { e.provider.takeCalls() }},
+		"no session key": {"S10", func(e *evidence) {
+			e.spawner.On(func() { unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) })
+		}},
+		"no grant":          {"B1 B2", func(e *evidence) { e.grants = nil }},
+		"a silent provider": {"B4 B5 B6", func(e *evidence) { e.provider.Close() }},
+		"a fourth call":     {"B4 B5 B6", func(e *evidence) { status(e.provider.address, e.Call, e.key) }},
+		"no call":           {"B4 B5 B6", func(e *evidence) { e.provider.takeCalls() }},
 	} {
 		t.Run(what, func(t *testing.T) {
 			e := visited(t)
@@ -232,9 +235,10 @@ func visited(t *testing.T) *evidence {
 		t.Fatal(err)
 	}
 	defer probe.Close()
-	o := &outside{}
+	o := &outside{spawner: box.NewSpawner()}
+	t.Cleanup(o.spawner.Close)
 	t.Cleanup(func() { o.remove() })
-	if err := o.layOut(box.NewSpawner(), box.Program{File: probe}); err != nil {
+	if err := o.layOut(box.Program{File: probe}); err != nil {
 		t.Fatal(err)
 	}
 	e := &evidence{outside: o, dropped: o.names(), grants: []string{granted}}
