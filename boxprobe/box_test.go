@@ -24,6 +24,12 @@ import (
 // seedIDs are the 29 checks of the seed's profile.
 var seedIDs = strings.Fields("D1 D2 D3 D4 D5 D6 D7 P1 P2 P3 P4 N1 N2 N3 N4 N5 E1 E2 E3 T1 T2 W1 W2 B1 B2 B3 B4 B5 B6")
 
+// elsewhere are the checks that need gates, tokens and listeners of the real
+// worker. Its own test tries them, with every mutation that they name
+// (worker/internal/selfcheck).
+var elsewhere = strings.Fields("N02 N04 N07 N08 N09 N10 N11 N12 N13 N14 N15 N16 N17 N19 N20 " +
+	"B07 B08 B09 B10 B11 B12 B13 B14 L04 L05 L06 L07")
+
 func TestEveryMutationFailsItsChecksAndNoOther(t *testing.T) {
 	o := layOut(t)
 	probe := build(t)
@@ -66,7 +72,7 @@ func TestEveryMutationFailsItsChecksAndNoOther(t *testing.T) {
 			results := o.runBox(t, probe, m.mutation)
 			var failed []string
 			for id, r := range results {
-				if r.Verdict != Pass {
+				if r.Verdict != Pass && !slices.Contains(elsewhere, id) {
 					failed = append(failed, id)
 				}
 			}

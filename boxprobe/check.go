@@ -104,7 +104,7 @@ func table() []Check {
 	for _, part := range [][]Check{
 		fileChecks(), pidChecks(), netChecks(), envChecks(), tmpChecks(), writeChecks(), brokerChecks(),
 		fileExtras(), pidExtras(), syscallExtras(), limitExtras(), landlockExtras(),
-		kernelChecks(), foreignChecks(),
+		kernelChecks(), foreignChecks(), reachChecks(), gateChecks(), misuseChecks(), resourceChecks(),
 	} {
 		all = append(all, part...)
 	}

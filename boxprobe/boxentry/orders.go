@@ -19,6 +19,7 @@ type orders struct {
 	fsize   uint64 // MiB
 	tty     bool
 	pipe    bool
+	score   bool // keep the caller's, in the self-check's own boxes
 	command []string
 }
 
@@ -56,6 +57,10 @@ func (o *orders) set(name, value string) (err error) {
 		o.tty, err = strconv.ParseBool(value)
 	case "pipe":
 		o.pipe, err = strconv.ParseBool(value)
+	case "score":
+		if o.score = value == "keep"; !o.score {
+			err = errors.New("unknown")
+		}
 	default:
 		err = errors.New("unknown")
 	}

@@ -45,7 +45,7 @@ var table = []Row{
 			{"a public destination (unless `--allow-host` or `net.egress` says so), and what is sent there", "worker.TestClientsWorkThroughTheGates"},
 			{"what the harness routes allow with a valid bearer", "worker.TestTheHarnessGate"},
 		},
-		Checks: []string{"N1", "N2", "N3", "N4", "N5"}, Shown: []string{"worker.TestTheEgressGate"},
+		Checks: []string{"N1", "N2", "N3", "N4", "N5", "N02", "N04", "N07", "N08", "N09", "N10", "N11", "N12", "N13", "N14", "N15", "N16", "N17", "N19", "N20"}, Shown: []string{"worker.TestTheEgressGate"},
 		Means: "a bot reaches this machine or its network directly", Do: rebuild,
 	},
 	{
@@ -63,7 +63,7 @@ var table = []Row{
 			{"credentials that nothing leads to the broker in their engine's box (named in the report)", "worker/internal/turn.TestNoCredentialIsRawAndUnnamed"},
 			{"subscription sign-ins that `broker.logins` does not keep outside", "worker.TestGapAnEnginesSignInIsInItsBox"},
 		},
-		Checks: []string{"B1", "B2", "B3", "B4", "B5", "B6"}, Shown: []string{"worker.TestATokenDiesWithItsBox", "worker.TestAStolenTokenIsRevoked"},
+		Checks: []string{"B1", "B2", "B3", "B4", "B5", "B6", "B07", "B08", "B09", "B10", "B11", "B12", "B13", "B14"}, Shown: []string{"worker.TestATokenDiesWithItsBox", "worker.TestAStolenTokenIsRevoked"},
 		Means: "a bot holds a key, or can use one that it was not given", Do: "take the keys out of the worker's reach and exchange them at the provider; then " + rebuild,
 	},
 	{
@@ -118,7 +118,7 @@ var table = []Row{
 			{"how much of a disk one box takes: see Known gaps", "worker.TestGapADiskHasNoQuota"},
 			{"an engine that lowers its `oom_score_adj`, which is 500, again", "worker.TestGapAnEngineLowersItsScore"},
 		},
-		Checks: []string{"P17", "L02", "L01", "L03"}, Shown: []string{"worker.TestAForkBombStaysInItsBox", "worker.TestABoxDiesBeforeTheWorker", "worker.TestTheLargestFile", "worker.TestADiskIsNotFilled"},
+		Checks: []string{"P17", "L02", "L01", "L03", "L04", "L05", "L06", "L07"}, Shown: []string{"worker.TestAForkBombStaysInItsBox", "worker.TestABoxDiesBeforeTheWorker", "worker.TestTheLargestFile", "worker.TestADiskIsNotFilled"},
 		Means: "one bot can starve the others and the server", Do: "see what the row says of this machine's limits (ulimit -a of the worker), and restart the worker",
 	},
 	{

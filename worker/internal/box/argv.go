@@ -149,6 +149,9 @@ func Command(p *Plan, bwrap string, h Handles) []string {
 	if p.FileMB > 0 {
 		words = append(words, "fsize="+strconv.Itoa(p.FileMB))
 	}
+	if p.KeepScore {
+		words = append(words, "score=keep")
+	}
 	if p.Pipe {
 		words = append(words, "pipe=true")
 	}

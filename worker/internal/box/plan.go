@@ -102,6 +102,7 @@ type Plan struct {
 	Nofile     int      // RLIMIT_NOFILE; 0 keeps the caller's
 	FileMB     int      // RLIMIT_FSIZE in MiB; 0 keeps the caller's
 	DiskFree   bool     // the kit keeps its Disks
+	KeepScore  bool     // the box does not offer itself when memory is short: in the self-check's own boxes only
 	Nameless   bool     // the host name is not the box's own
 	Warnings   []string // for the answer
 	User       *User    // the box's own; nil = the caller's

@@ -23,7 +23,7 @@ type mutation struct {
 
 const shareNet = "share-net"
 
-var mutations = slices.Concat(boxMutations, filterMutations)
+var mutations = slices.Concat(boxMutations, filterMutations, gateMutations)
 
 var boxMutations = []mutation{
 	{"bind-data", "the mask: the data folder itself is in the box, read and write", bindData},
@@ -39,6 +39,8 @@ var boxMutations = []mutation{
 // contradictory are pairs of which one undoes what the other does.
 var contradictory = [][2]string{
 	{"seccomp-off", "deny-too-much"}, // a filter that refuses is one
+	{shareNet, "no-harness"},         // in a shared network the server itself answers
+	{shareNet, "listener-released"},  // and holds the port
 }
 
 // chosen finds mutations by name, in the table's order.
@@ -151,6 +153,7 @@ func sharePID(_ *outside, p *box.Plan) {
 
 func shareNetwork(_ *outside, p *box.Plan) {
 	without(p, "net")
+	p.Spares = box.Spares{} // sockets of the machine's own network, which no worker takes
 	if base, ok := p.Env[baseName]; ok {
 		usual := ":" + strconv.Itoa(turn.DefaultPorts(0).Broker) + "/"
 		p.Env[baseName] = strings.Replace(base, usual, ":"+strconv.Itoa(p.Ports.Broker)+"/", 1)
@@ -177,7 +180,7 @@ func sharedTmp(o *outside, p *box.Plan) {
 }
 
 func noLimits(_ *outside, p *box.Plan) {
-	p.Pids, p.Nofile = 0, 0
+	p.Pids, p.Nofile, p.FileMB = 0, 0, 0
 	for i := range p.Mounts {
 		p.Mounts[i].Size = 0
 	}

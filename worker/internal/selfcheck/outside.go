@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/broker"
 )
 
 // The provider that the stand-in is, and what the broker knows of it.
@@ -32,9 +34,17 @@ type outside struct {
 	key  string
 
 	socket, loopback, nearby *door
+	mapped, abstract, sixth  *door // sixth is nil on a machine without ::1
+	far, turned, decoy, away origin
+	dns                      names
 	server                   server
 	provider                 provider
 	canary                   *box.Child
+
+	broker    *broker.Broker
+	box, ours string         // the box's name, and its token
+	other     netip.AddrPort // where another box's token is good
+	lived     error          // of the tokens that have ended: nil if they were good before
 
 	spawner *box.Spawner
 	weak    *weakness // nil: the filter is whole
@@ -48,8 +58,8 @@ type outside struct {
 func (o *outside) layOut(probe box.Program) error {
 	sweep()
 	for _, step := range []func() error{
-		o.makeFiles, o.makeCanaryFiles, o.makeKey, o.openDoors, o.startServers,
-		o.lookAround, o.plantSessionKey, func() error { return o.startCanary(probe) },
+		o.makeFiles, o.makeCanaryFiles, o.makeKey, o.openDoors, o.openMoreDoors, o.answerDatagrams, o.openFar, o.startServers,
+		o.openBroker, o.issueTokens, o.chooseRelayPort, o.lookAround, o.plantSessionKey, func() error { return o.startCanary(probe) },
 	} {
 		if err := step(); err != nil {
 			return reason.New(reason.System, "lay out the self-check: %w", err)
@@ -86,6 +96,7 @@ func (o *outside) makeFiles() (err error) {
 	o.WorkDir, o.BotDir, o.PutBacks = o.at("work"), o.at("data/workspaces/own"), []string{"workspaces", "hook-tokens"}
 	o.Unbound = []string{o.at("elsewhere")}
 	o.Walled, o.Landlock, o.Pids, o.Nofile = "/walled", box.Landlock(), maxPids, maxFiles
+	o.TmpMB, o.FileMB = tmpMB, fileMB
 	for _, dir := range []string{"work", "code", "elsewhere", "walled", "home", "data/workspaces/own", "data/workspaces/other", "data/hook-tokens/own", "data/hook-tokens/other"} {
 		if err := os.MkdirAll(o.at(dir), 0o700); err != nil {
 			return err

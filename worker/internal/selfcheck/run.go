@@ -43,6 +43,8 @@ const within = 30 * time.Second
 const (
 	maxPids  = 256
 	maxFiles = 512
+	tmpMB    = 16
+	fileMB   = 12
 )
 
 // probePath is where boxprobe stands in the self-check's box.
@@ -94,6 +96,9 @@ type visit struct {
 	wish  Wish
 	under []mutation
 	probe box.Program
+
+	boxPorts  box.Ports
+	delivered error // nil: the redirect was answered in the box
 }
 
 // run sends the probe into a box and judges what it reports.
@@ -107,7 +112,8 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	mine := v.runner(r, ports)
-	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD, Change: v.change})
+	v.boxPorts = ports
+	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD, Change: v.change, Front: v.front})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +126,7 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 	if err := checkBuild(out.build); err != nil {
 		return nil, err
 	}
-	e.results = out.lines
+	e.results, e.delivered = out.lines, v.delivered
 	for id, why := range e.dead(after) {
 		dead[id] = why
 	}
@@ -132,7 +138,7 @@ func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
 	machine := box.LookAt(r.Machine.User, o.at("home"), o.DataDir)
 	machine.Nameless = r.Machine.Nameless
 	return &turn.Runner{
-		Spawner: o.spawner, Path: r.Path, Entry: r.Entry, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
+		Spawner: o.spawner, Path: r.Path, Entry: r.Entry, Broker: o.broker, Egress: o.dialer(r.Egress), Secrets: r.Secrets,
 		Machine: machine,
 		Ports:   ports,
 		Harness: "tcp:" + o.server.address.String(),
@@ -144,15 +150,15 @@ func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
 // spec asks for the box of one bot's turn.
 func (v *visit) spec(file string) spec.Spec {
 	s := spec.Spec{
-		V: 1, Kind: "turn", Engine: "none", Bot: "own", Conversation: "own",
+		V: 1, ID: v.box, Kind: "turn", Engine: "none", Bot: "own", Conversation: "own",
 		Argv: []string{probePath, "--profile", v.wish.Profile, file},
-		Cwd:  v.WorkDir, Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated"},
+		Cwd:  v.WorkDir, Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated", Relay: true},
 		Paths: spec.Paths{
 			RW:        []string{v.BotDir},
 			RO:        []string{v.at("code"), v.at("data/hook-tokens/own")},
 			ArgvFiles: []string{file},
 		},
-		Limits: spec.Limits{Pids: maxPids, Nofile: maxFiles},
+		Limits: spec.Limits{Pids: maxPids, Nofile: maxFiles, TmpMB: tmpMB, FileMB: fileMB},
 		Broker: spec.Broker{TTLS: 2 * int(within/time.Second)},
 		Env: map[string]spec.Value{
 			keyName:  {Text: secret.New(v.key)},
@@ -167,6 +173,7 @@ func (v *visit) spec(file string) spec.Spec {
 
 // change lets boxprobe in, and takes away what the mutations say.
 func (v *visit) change(p *box.Plan) {
+	v.ours, _ = tokenOf(p.Env[baseName]) // if there is none, B3 says so
 	// After the plan was made, so that Landlock does not know of it, and below
 	// none of the folders that it knows.
 	insert(p, box.Mount{Kind: box.Bind, Source: v.at("walled"), Dest: v.Walled, Reason: "the self-check's writable mount"})
@@ -185,13 +192,14 @@ func (v *visit) attend(r *turn.Runner, t *turn.Turn) (out output, ended string, 
 		t.Abandon()
 		return out, "", err
 	}
-	stopped := v.watch(t)
+	stopped, delivered := v.watch(t), v.deliver(t)
 	code, err := t.Attend()
 	if err != nil {
 		child.Kill()
 	}
 	child.Wait()
 	got, cut := <-said, <-stopped
+	v.delivered = <-delivered
 	switch {
 	case cut != nil:
 		return out, "", cut
