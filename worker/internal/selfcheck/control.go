@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/worker/internal/report"
+	"github.com/openmausbot/botbox/worker/internal/turn"
 )
 
 // control is something outside that a check's pass rests on: without it, an
@@ -38,6 +39,10 @@ type evidence struct {
 	dropped []string // names that the worker kept out of the box
 	grants  []string // of the box's token
 	results map[string]report.Result
+
+	visit  *visit
+	runner *turn.Runner
+	seen   sighting
 }
 
 var controls = []control{
@@ -71,7 +76,7 @@ var controls = []control{
 // dead tests the controls of a moment and gives, by check, what failed.
 func (e *evidence) dead(now when) map[string]string {
 	dead := map[string]string{}
-	for _, c := range controls {
+	for _, c := range slices.Concat(controls, fullControls) {
 		if c.when&now == 0 {
 			continue
 		}
@@ -146,7 +151,7 @@ func (e *evidence) namesDropped() error {
 
 // names are those that no box gets.
 func (o *outside) names() []string {
-	return slices.Concat(o.EnvCloud, o.EnvCredentials, o.EnvUnlisted)
+	return slices.Concat(o.EnvCloud, o.EnvCredentials, o.EnvUnlisted, o.EnvLoaders, o.EnvAgents, o.EnvRandom)
 }
 
 func (e *evidence) unchanged() error {

@@ -34,16 +34,21 @@ var mutations = []mutation{
 	{"no-limits", "the limits of processes and open files, and the sizes of private folders", noLimits},
 }
 
+// allMutations gives them in the order in which they change a plan.
+func allMutations() []mutation {
+	return slices.Concat(mutations, fileMutations, processMutations, environmentMutations)
+}
+
 // chosen finds mutations by name, in the table's order.
 func chosen(names []string) ([]mutation, error) {
 	var all []mutation
-	for _, m := range mutations {
+	for _, m := range allMutations() {
 		if slices.Contains(names, m.name) {
 			all = append(all, m)
 		}
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(mutations, func(m mutation) bool { return m.name == name }) {
+		if !slices.ContainsFunc(allMutations(), func(m mutation) bool { return m.name == name }) {
 			return nil, reason.New(reason.Usage, "there is no mutation %q; there are %s", name, strings.Join(mutationNames(), ", "))
 		}
 	}
@@ -51,9 +56,9 @@ func chosen(names []string) ([]mutation, error) {
 }
 
 func mutationNames() []string {
-	names := make([]string, len(mutations))
-	for i, m := range mutations {
-		names[i] = m.name
+	var names []string
+	for _, m := range allMutations() {
+		names = append(names, m.name)
 	}
 	return names
 }
@@ -68,7 +73,7 @@ func (o *outside) declared(rows []row, under []mutation) []string {
 		nothing := r.ID == "N4" && o.NoRouteOutside || r.ID == "N5" && o.lone
 		noWall := r.ID == "S15" && o.Landlock < 2 || r.ID == "S16" && o.Landlock < 6
 		for _, m := range under {
-			if slices.Contains(r.BrokenBy, m.name) && !(nothing && m.name == shareNet) && !noWall {
+			if slices.Contains(r.BrokenBy, m.name) && !(nothing && m.name == shareNet) && !noWall && !o.showsNothing(r.ID, m.name) {
 				ids = append(ids, r.ID)
 			}
 		}
@@ -99,6 +104,9 @@ func (o *outside) ports(under []mutation) (box.Ports, error) {
 // insert adds a mount while the box's root can still be written.
 func insert(p *box.Plan, m box.Mount) {
 	at := slices.IndexFunc(p.Mounts, func(m box.Mount) bool { return m.Kind == box.ROAgain })
+	if at < 0 { // another mutation has taken them away
+		at = len(p.Mounts)
+	}
 	p.Mounts = slices.Insert(p.Mounts, at, m)
 }
 
@@ -120,16 +128,23 @@ func bindData(o *outside, p *box.Plan) {
 // the kernel lets no user namespace mount another.
 func sharePID(_ *outside, p *box.Plan) {
 	without(p, "pid")
-	replace(p, box.Mount{Kind: box.ROBind, Source: "/proc", Dest: "/proc", Reason: "mutation share-pid"})
+	replace(p, box.Mount{Kind: box.Bind, Source: "/proc", Dest: "/proc", Reason: "mutation share-pid"})
 }
 
 func shareNetwork(_ *outside, p *box.Plan) {
 	without(p, "net")
+	usual := turn.DefaultPorts(0)
 	if base, ok := p.Env[baseName]; ok {
-		usual := ":" + strconv.Itoa(turn.DefaultPorts(0).Broker) + "/"
-		p.Env[baseName] = strings.Replace(base, usual, ":"+strconv.Itoa(p.Ports.Broker)+"/", 1)
+		p.Env[baseName] = strings.Replace(base, ":"+strconv.Itoa(usual.Broker)+"/", ":"+strconv.Itoa(p.Ports.Broker)+"/", 1)
+	}
+	for name, value := range p.Env {
+		if value == gateURL(usual.Egress) {
+			p.Env[name] = gateURL(p.Ports.Egress)
+		}
 	}
 }
+
+func gateURL(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
 
 func envAll(o *outside, p *box.Plan) {
 	for _, name := range o.names() {

@@ -191,14 +191,21 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"all names put back": {"D7", func(e *evidence) {
 			e.PutBacks = append(e.PutBacks, "messages.db", "config.json", "sessions.json", "server.sock")
 		}},
-		"a dead canary":          {"P1 P2 P3", func(e *evidence) { e.canary.Kill(); e.canary.Wait() }},
+		"a dead canary":          {"P02 P04 P1 P2 P3", func(e *evidence) { e.canary.Kill(); e.canary.Wait() }},
 		"a silent port":          {"N1", func(e *evidence) { e.loopback.listener.Close() }},
 		"a silent server":        {"N2", func(e *evidence) { e.server.Close() }},
 		"another route":          {"N2", func(e *evidence) { status(e.server.address, e.OtherRoute, "") }},
 		"no route asked":         {"N2", func(e *evidence) { e.server.takeAsked() }},
 		"a silent address":       {"N3", func(e *evidence) { e.nearby.listener.Close() }},
 		"an unreachable one":     {"N4", func(e *evidence) { e.Routed = append(e.Routed, "fe80::1%no-such-interface") }},
-		"a name that was let in": {"E1 E2 E3", func(e *evidence) { e.dropped = e.dropped[1:] }},
+		"a name that was let in": {"E02 E05 E06 E1 E2 E3", func(e *evidence) { e.dropped = e.dropped[1:] }},
+		"no file of HOME":        {"F14", remove(func(e *evidence) string { return e.HomeFile })},
+		"nothing like /.fly":     {"F13", remove(func(e *evidence) string { return e.at("fly/api") })},
+		"a silent service":       {"F16", func(e *evidence) { e.service.listener.Close() }},
+		"no shared memory":       {"P08", func(e *evidence) { e.SharedKey ^= 2 }},
+		"no terminal":            {"P11", func(e *evidence) { e.terminal[1] = nil }},
+		"no files about CPUs":    {"F12", func(e *evidence) { e.CPUFiles = []string{"/nonexistent"} }},
+		"nothing exchanged":      {"F23", func(e *evidence) { os.Rename(e.at("another"), e.at("nobody")) }},
 		"no file in /tmp":        {"T1", remove(func(e *evidence) string { return e.TmpFile })},
 		"no file in /var/tmp":    {"T2", remove(func(e *evidence) string { return e.VarTmpFile })},
 		"no file in /run":        {"T2", remove(func(e *evidence) string { return e.RunFile })},
@@ -240,6 +247,9 @@ func visited(t *testing.T) *evidence {
 	e := &evidence{outside: o, dropped: o.names(), grants: []string{granted}}
 	if dead := e.dead(before); len(dead) > 0 {
 		t.Fatalf("before the visit: %v", dead)
+	}
+	if err := o.exchange(); err != nil {
+		t.Fatal(err)
 	}
 	status(o.server.address, o.InternalRoute, "")
 	for range 3 {
