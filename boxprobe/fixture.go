@@ -22,6 +22,20 @@ type Fixture struct {
 	OtherToken   string   `json:"other_token_file"`
 	PutBacks     []string `json:"put_backs"` // D7: the names that the box's data folder may hold
 
+	OwnToken   string   `json:"own_token"`   // F05: of this conversation, read-only in the box
+	CPUFiles   []string `json:"cpu_files"`   // F12: those of this machine
+	HomeFile   string   `json:"home_file"`   // F14: in the account's HOME
+	Closed     []string `json:"closed"`      // F19: "MAJOR:MINOR ROOT", as in mountinfo, of what is in no box
+	WorkSource string   `json:"work_source"` // F19: of the work folder, in the same form
+	Swapped    string   `json:"swapped"`     // F23: exchanged after it was checked
+	StayPipe   string   `json:"stay_pipe"`   // P13: a FIFO that ends whoever reads it
+	StayLock   string   `json:"stay_lock"`   // P13: locked by who stays
+	SharedKey  int      `json:"shared_key"`  // P08: of a segment of shared memory
+	BoxName    string   `json:"box_name"`    // P09: every box's host name
+	Nameless   bool     `json:"nameless"`    // P09: but not on this machine
+	// P19: the worker's cgroup has a path other than / in one of its trees.
+	CgroupNamed bool `json:"cgroup_named"`
+
 	CanaryPID  int               `json:"canary_pid"`
 	Namespaces map[string]string `json:"namespaces"` // "pid" → "pid:[4026531836]", outside
 
@@ -48,6 +62,10 @@ type Fixture struct {
 	EnvCloud       []string `json:"env_cloud"`       // E1
 	EnvCredentials []string `json:"env_credentials"` // E2
 	EnvUnlisted    []string `json:"env_unlisted"`    // E3
+	EnvLoaders     []string `json:"env_loaders"`     // E02
+	EnvAgents      []string `json:"env_agents"`      // E05
+	EnvRandom      []string `json:"env_random"`      // E06
+	EnvListed      string   `json:"env_listed"`      // E03: passes, and holds the marker
 
 	TmpFile    string `json:"tmp_file"`     // T1
 	VarTmpFile string `json:"var_tmp_file"` // T2

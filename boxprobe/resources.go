@@ -16,7 +16,7 @@ import (
 func resourceChecks() []Check {
 	mutation := []string{"no-limits"}
 	return []Check{
-		{"L04", limits, full, "read our score for the moment when memory is short", "500 at least, so that a box dies before the worker", []string{"keep-score", "share-pid"}, // which leaves a /proc that nobody can write
+		{"L04", limits, full, "read our score for the moment when memory is short", "500 at least, so that a box dies before the worker", []string{"keep-score"},
 			"inside: it can be read", diesFirst},
 		{"L05", limits, full, "fill /tmp", "ENOSPC at its size", mutation, "inside: the first block can be written", tmpIsBounded},
 		{"L06", limits, full, "write beyond the size of the largest file", "EFBIG", mutation, "inside: a byte below it can be written", fileIsBounded},

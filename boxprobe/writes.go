@@ -52,9 +52,16 @@ func refusedWrite(dir string, want unix.Errno) Result {
 		return pass("refused")
 	case errors.Is(err, unix.ENOENT):
 		return pass("not in the box")
+	case err == unix.EACCES && want == unix.EROFS && !mountedReadOnly(dir):
+		return fail("the mount of %s can be written: only another wall keeps us out", dir)
 	default:
 		return unclear("make a folder in %s: %v, want %v", dir, err, want)
 	}
+}
+
+func mountedReadOnly(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) != nil || st.Flags&unix.ST_RDONLY != 0
 }
 
 func ownFoldersAndGate(f *Fixture) Result {

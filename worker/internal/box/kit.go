@@ -37,6 +37,7 @@ type Kit struct {
 	Options []string   // what bubblewrap reads from the options' memfd
 	First   int        // ChildFD or LeaseFD
 	Files   []*os.File // Files[i] must become descriptor First+i
+	Env     []string   // bubblewrap's own environment: empty but in a self-check
 	// Below are the files between stdio and First in a child of ours: a
 	// browser's debugging pipe, or none.
 	Below []*os.File
@@ -129,7 +130,7 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 		return err
 	}
 	h.Options = k.pass(options)
-	k.Argv = Command(p, progs.Bwrap, h)
+	k.Argv, k.Env = Command(p, progs.Bwrap, h), append([]string{}, p.Lacks.Quiet...)
 	return nil
 }
 
@@ -149,8 +150,8 @@ func again(f *os.File) (*os.File, error) {
 }
 
 func seccompFile(p *Plan) (*os.File, error) {
-	if p.Filter != nil {
-		return Sealed("seccomp", p.Filter)
+	if p.Lacks.Weakened != nil {
+		return Sealed("seccomp", p.Lacks.Weakened)
 	}
 	arch, err := seccomp.Native()
 	if err != nil {

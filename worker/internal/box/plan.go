@@ -69,7 +69,8 @@ type Mount struct {
 	Sockets SocketRule
 	// Program is the source of a ROBind that is one of our own programs; Source
 	// then only names it. No path of a spec is one.
-	Program *Program
+	Program  *Program
+	Careless Careless
 }
 
 // Program is one of our own programs that enters a box.
@@ -95,14 +96,12 @@ type Plan struct {
 	Spares     Spares
 	Debug      *Debug // nil where no debugging port is served outside
 	Seccomp    seccomp.Kind
-	Filter     []byte   // in place of the kind's, none if empty: in the self-check's own boxes only
 	TTY        bool     // the engine keeps the caller's terminal session
 	Pipe       bool     // descriptors 3 and 4 are a browser's debugging pipe and pass through
 	Pids       int      // RLIMIT_NPROC, counted in the box's own user namespace
 	Nofile     int      // RLIMIT_NOFILE; 0 keeps the caller's
 	FileMB     int      // RLIMIT_FSIZE in MiB; 0 keeps the caller's
 	DiskFree   bool     // the kit keeps its Disks
-	KeepScore  bool     // the box does not offer itself when memory is short: in the self-check's own boxes only
 	Nameless   bool     // the host name is not the box's own
 	Warnings   []string // for the answer
 	User       *User    // the box's own; nil = the caller's
@@ -112,7 +111,8 @@ type Plan struct {
 	Files map[string]string
 	// Data are files that we make and that the box can only read. Each stands in
 	// a folder of the box's own.
-	Data []Data
+	Data  []Data
+	Lacks Lacks
 }
 
 // Data is one of them.

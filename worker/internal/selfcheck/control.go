@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/worker/internal/report"
+	"github.com/openmausbot/botbox/worker/internal/turn"
 )
 
 // control is something outside that a check's pass rests on: without it, an
@@ -40,6 +41,9 @@ type evidence struct {
 	results map[string]report.Result
 
 	delivered error // of the redirect: nil if it was answered in the box
+	visit     *visit
+	runner    *turn.Runner
+	seen      sighting
 }
 
 var controls = []control{
@@ -95,7 +99,7 @@ func (e *evidence) dead(now when) map[string]string {
 			}
 		}
 	}
-	for _, c := range controls {
+	for _, c := range slices.Concat(controls, fullControls) {
 		if c.when&now == 0 {
 			continue
 		}
@@ -177,7 +181,7 @@ func (e *evidence) namesDropped() error {
 
 // names are those that no box gets.
 func (o *outside) names() []string {
-	return slices.Concat(o.EnvCloud, o.EnvCredentials, o.EnvUnlisted)
+	return slices.Concat(o.EnvCloud, o.EnvCredentials, o.EnvUnlisted, o.EnvLoaders, o.EnvAgents, o.EnvRandom)
 }
 
 func (e *evidence) unchanged() error {

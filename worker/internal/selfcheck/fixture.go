@@ -15,6 +15,19 @@ type fixture struct {
 	OtherToken   string   `json:"other_token_file"`
 	PutBacks     []string `json:"put_backs"`
 
+	OwnToken    string   `json:"own_token"`
+	CPUFiles    []string `json:"cpu_files"`
+	HomeFile    string   `json:"home_file"`
+	Closed      []string `json:"closed"`
+	WorkSource  string   `json:"work_source"`
+	Swapped     string   `json:"swapped"`
+	StayPipe    string   `json:"stay_pipe"`
+	StayLock    string   `json:"stay_lock"`
+	SharedKey   int      `json:"shared_key"`
+	BoxName     string   `json:"box_name"`
+	Nameless    bool     `json:"nameless"`
+	CgroupNamed bool     `json:"cgroup_named"`
+
 	CanaryPID  int               `json:"canary_pid"`
 	Namespaces map[string]string `json:"namespaces"`
 
@@ -41,6 +54,10 @@ type fixture struct {
 	EnvCloud       []string `json:"env_cloud"`
 	EnvCredentials []string `json:"env_credentials"`
 	EnvUnlisted    []string `json:"env_unlisted"`
+	EnvLoaders     []string `json:"env_loaders"`
+	EnvAgents      []string `json:"env_agents"`
+	EnvRandom      []string `json:"env_random"`
+	EnvListed      string   `json:"env_listed"`
 
 	TmpFile    string `json:"tmp_file"`
 	VarTmpFile string `json:"var_tmp_file"`

@@ -40,7 +40,7 @@ var gateMutations = []mutation{
 	{"harness-open", "the harness gate's refusals: the server itself answers", leave},
 	{"listener-released", "the listener of the harness gate: its port is free", leave},
 	{"no-relay", "the sockets that the relay comes in by", func(_ *outside, p *box.Plan) { p.Spares = box.Spares{} }},
-	{"keep-score", "the score by which a box dies first when memory is short", func(_ *outside, p *box.Plan) { p.KeepScore = true }},
+	{"keep-score", "the score by which a box dies first when memory is short", func(_ *outside, p *box.Plan) { p.Lacks.KeepScore = true }},
 	{"broker-open", "the comparison of tokens: any is good", leave},
 	{"broker-any-grant", "the comparison of grants: a token is good for any", leave},
 	{"broker-host", "the fixed upstream: the Host field chooses it", leave},

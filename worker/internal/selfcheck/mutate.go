@@ -23,9 +23,7 @@ type mutation struct {
 
 const shareNet = "share-net"
 
-var mutations = slices.Concat(boxMutations, filterMutations, gateMutations)
-
-var boxMutations = []mutation{
+var mutations = []mutation{
 	{"bind-data", "the mask: the data folder itself is in the box, read and write", bindData},
 	{"share-pid", "the process namespace, and the box's own /proc", sharePID},
 	{shareNet, "the network namespace; the gates then have ports of the machine's", shareNetwork},
@@ -34,6 +32,11 @@ var boxMutations = []mutation{
 	{"broker-off", "the broker: the key itself is set, and no base URL", brokerOff},
 	{"no-landlock", "the second write wall, and what keeps signals in", func(_ *outside, p *box.Plan) { p.Writable = nil }},
 	{"no-limits", "the limits of processes and open files, and the sizes of private folders", noLimits},
+}
+
+// allMutations gives them in the order in which they change a plan.
+func allMutations() []mutation {
+	return slices.Concat(mutations, fileMutations, processMutations, environmentMutations, filterMutations, gateMutations)
 }
 
 // contradictory are pairs of which one undoes what the other does.
@@ -46,13 +49,13 @@ var contradictory = [][2]string{
 // chosen finds mutations by name, in the table's order.
 func chosen(names []string) ([]mutation, error) {
 	var all []mutation
-	for _, m := range mutations {
+	for _, m := range allMutations() {
 		if slices.Contains(names, m.name) {
 			all = append(all, m)
 		}
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(mutations, func(m mutation) bool { return m.name == name }) {
+		if !slices.ContainsFunc(allMutations(), func(m mutation) bool { return m.name == name }) {
 			return nil, reason.New(reason.Usage, "there is no mutation %q; there are %s", name, strings.Join(mutationNames(), ", "))
 		}
 	}
@@ -65,9 +68,9 @@ func chosen(names []string) ([]mutation, error) {
 }
 
 func mutationNames() []string {
-	names := make([]string, len(mutations))
-	for i, m := range mutations {
-		names[i] = m.name
+	var names []string
+	for _, m := range allMutations() {
+		names = append(names, m.name)
 	}
 	return names
 }
@@ -102,7 +105,7 @@ func (o *outside) nothing(id, mutation string) bool {
 	case "S16":
 		return o.Landlock < 6
 	}
-	return false
+	return o.showsNothing(id, mutation)
 }
 
 // ports are those that every box has, on the server's own port the harness
@@ -127,6 +130,9 @@ func (o *outside) ports(under []mutation) (box.Ports, error) {
 // insert adds a mount while the box's root can still be written.
 func insert(p *box.Plan, m box.Mount) {
 	at := slices.IndexFunc(p.Mounts, func(m box.Mount) bool { return m.Kind == box.ROAgain })
+	if at < 0 { // another mutation has taken them away
+		at = len(p.Mounts)
+	}
 	p.Mounts = slices.Insert(p.Mounts, at, m)
 }
 
@@ -148,17 +154,24 @@ func bindData(o *outside, p *box.Plan) {
 // the kernel lets no user namespace mount another.
 func sharePID(_ *outside, p *box.Plan) {
 	without(p, "pid")
-	replace(p, box.Mount{Kind: box.ROBind, Source: "/proc", Dest: "/proc", Reason: "mutation share-pid"})
+	replace(p, box.Mount{Kind: box.Bind, Source: "/proc", Dest: "/proc", Reason: "mutation share-pid"})
 }
 
 func shareNetwork(_ *outside, p *box.Plan) {
 	without(p, "net")
 	p.Spares = box.Spares{} // sockets of the machine's own network, which no worker takes
+	usual := turn.DefaultPorts(0)
 	if base, ok := p.Env[baseName]; ok {
-		usual := ":" + strconv.Itoa(turn.DefaultPorts(0).Broker) + "/"
-		p.Env[baseName] = strings.Replace(base, usual, ":"+strconv.Itoa(p.Ports.Broker)+"/", 1)
+		p.Env[baseName] = strings.Replace(base, ":"+strconv.Itoa(usual.Broker)+"/", ":"+strconv.Itoa(p.Ports.Broker)+"/", 1)
+	}
+	for name, value := range p.Env {
+		if value == gateURL(usual.Egress) {
+			p.Env[name] = gateURL(p.Ports.Egress)
+		}
 	}
 }
+
+func gateURL(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
 
 func envAll(o *outside, p *box.Plan) {
 	for _, name := range o.names() {

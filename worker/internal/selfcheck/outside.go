@@ -49,8 +49,15 @@ type outside struct {
 	spawner *box.Spawner
 	weak    *weakness // nil: the filter is whole
 
-	lone bool           // this machine has no interface but lo
-	undo []func() error // in the order in which it was done
+	service  *door               // what stands in for a container engine
+	laidOut  map[string][]string // the names in the folders that the probe writes
+	terminal [2]*os.File         // that the box is started from: our end, and its own
+	lookFor  string              // where M03 looks for bubblewrap
+
+	lone     bool           // this machine has no interface but lo
+	noCores  bool           // nor any core files
+	namesake bool           // and its own name is that of every box
+	undo     []func() error // in the order in which it was done
 }
 
 // layOut makes everything, as the user that runs the box. Whoever calls it
@@ -58,8 +65,9 @@ type outside struct {
 func (o *outside) layOut(probe box.Program) error {
 	sweep()
 	for _, step := range []func() error{
-		o.makeFiles, o.makeCanaryFiles, o.makeKey, o.openDoors, o.openMoreDoors, o.answerDatagrams, o.openFar, o.startServers,
-		o.openBroker, o.issueTokens, o.chooseRelayPort, o.lookAround, o.plantSessionKey, func() error { return o.startCanary(probe) },
+		o.makeFiles, o.makeFolders, o.makeCanaryFiles, o.makeKey, o.makeNames, o.openDoors, o.openMoreDoors, o.openService,
+		o.answerDatagrams, o.openFar, o.startServers, o.openBroker, o.issueTokens, o.chooseRelayPort,
+		o.shareMemory, o.plantSessionKey, o.lookAround, o.lookAtSelf, o.list, func() error { return o.startCanary(probe) },
 	} {
 		if err := step(); err != nil {
 			return reason.New(reason.System, "lay out the self-check: %w", err)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -112,14 +113,23 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	mine := v.runner(r, ports)
-	v.boxPorts = ports
-	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD, Change: v.change, Front: v.front})
+	v.lookFor, v.boxPorts = r.Path, ports
+	leaks, err := v.leaks()
 	if err != nil {
 		return nil, err
 	}
-	e := evidence{outside: v.outside, dropped: answer.DroppedEnv, grants: answer.Grants}
+	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD + len(leaks), Change: v.change, Front: v.front})
+	if err != nil {
+		return nil, err
+	}
+	t.Kit.Below = leaks
+	e := evidence{outside: v.outside, dropped: answer.DroppedEnv, grants: answer.Grants, visit: v, runner: mine}
 	dead := e.dead(before)
-	out, ended, err := v.attend(mine, t)
+	if err := v.exchange(); err != nil {
+		t.Abandon()
+		return nil, reason.New(reason.System, "lay out the self-check: %w", err)
+	}
+	out, ended, err := v.attend(mine, t, &e.seen)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +137,7 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	e.results, e.delivered = out.lines, v.delivered
+	e.judged(v.rows)
 	for id, why := range e.dead(after) {
 		dead[id] = why
 	}
@@ -155,7 +166,7 @@ func (v *visit) spec(file string) spec.Spec {
 		Cwd:  v.WorkDir, Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated", Relay: true},
 		Paths: spec.Paths{
 			RW:        []string{v.BotDir},
-			RO:        []string{v.at("code"), v.at("data/hook-tokens/own")},
+			RO:        []string{v.at("code"), v.at("data/hook-tokens/own"), v.Swapped},
 			ArgvFiles: []string{file},
 		},
 		Limits: spec.Limits{Pids: maxPids, Nofile: maxFiles, TmpMB: tmpMB, FileMB: fileMB},
@@ -165,7 +176,7 @@ func (v *visit) spec(file string) spec.Spec {
 			baseName: {Text: secret.New("http://" + v.provider.address.String())},
 		},
 	}
-	for _, name := range v.names() {
+	for _, name := range append(v.names(), v.EnvListed) {
 		s.Env[name] = spec.Value{Text: secret.New(v.Marker)}
 	}
 	return s
@@ -181,25 +192,33 @@ func (v *visit) change(p *box.Plan) {
 	for _, m := range v.under {
 		m.change(v.outside, p)
 	}
-	p.Filter = v.weak.filter(p.Seccomp)
+	p.Lacks.Weakened = v.weak.filter(p.Seccomp)
 }
 
 // attend runs the box to its end. ended is empty when the probe lived to its
 // last line, and says otherwise why not.
-func (v *visit) attend(r *turn.Runner, t *turn.Turn) (out output, ended string, err error) {
+func (v *visit) attend(r *turn.Runner, t *turn.Turn, seen *sighting) (out output, ended string, err error) {
 	said, child, err := v.start(r, t)
 	if err != nil {
 		t.Abandon()
 		return out, "", err
 	}
-	stopped, delivered := v.watch(t), v.deliver(t)
+	stopped, delivered, looked := v.watch(t), v.deliver(t), make(chan sighting, 1)
+	go func() {
+		select {
+		case <-t.Ready():
+			looked <- sight(child.Pid(), t.Pid())
+		case <-t.Ended():
+			looked <- sighting{err: errors.New("it never ran")}
+		}
+	}()
 	code, err := t.Attend()
 	if err != nil {
 		child.Kill()
 	}
 	child.Wait()
 	got, cut := <-said, <-stopped
-	v.delivered = <-delivered
+	v.delivered, *seen = <-delivered, <-looked
 	switch {
 	case cut != nil:
 		return out, "", cut
@@ -232,7 +251,7 @@ func (v *visit) start(r *turn.Runner, t *turn.Turn) (<-chan heard, *box.Child, e
 	if err != nil {
 		return nil, nil, reason.New(reason.System, "start the probe: %w", err)
 	}
-	child, err := r.Spawner.Start(t.Kit, [3]*os.File{null, to, null}, true)
+	child, err := v.spawn(r, t.Kit, to, null)
 	to.Close()
 	if err != nil {
 		from.Close()
@@ -245,6 +264,15 @@ func (v *visit) start(r *turn.Runner, t *turn.Turn) (<-chan heard, *box.Child, e
 		said <- heard{out, err}
 	}()
 	return said, child, nil
+}
+
+// spawn starts the box as one that a shell asked for, from a terminal, for it
+// must have none of its own then either.
+func (v *visit) spawn(r *turn.Runner, k *box.Kit, to, null *os.File) (*box.Child, error) {
+	if v.terminal[1] == nil {
+		return r.Spawner.Start(k, [3]*os.File{null, to, null}, true)
+	}
+	return r.Spawner.StartOn(k, [3]*os.File{v.terminal[1], to, null})
 }
 
 var errStopped = errors.New("the self-check was told to stop")
@@ -288,4 +316,22 @@ func judge(rows []row, lines map[string]report.Result, ended string, dead map[st
 		results[i] = line
 	}
 	return results
+}
+
+// leaks opens what a box without the closing of files would find open. Its
+// numbers are a browser's pipe's, which boxentry leaves open where the plan has
+// one.
+func (v *visit) leaks() ([]*os.File, error) {
+	if !slices.ContainsFunc(v.under, func(m mutation) bool { return m.name == fdLeak }) {
+		return nil, nil
+	}
+	var files []*os.File
+	for range 2 {
+		f, err := os.Open(v.Database)
+		if err != nil {
+			return nil, reason.New(reason.System, "lay out the self-check: %w", err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
 }

@@ -203,14 +203,14 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"another box's token that lives": {"B10", func(e *evidence) { e.ForeignToken, _ = e.token(e.box+"_other", 0) }},
 		"a call with more":               {"B4", func(e *evidence) { e.provider.note("B4", false) }},
 		"a call that was to be refused":  {"B11", func(e *evidence) { e.provider.note("B11-refused", true) }},
-		"a dead canary":                  {"P1 P2 P3", func(e *evidence) { e.canary.Kill(); e.canary.Wait() }},
+		"a dead canary":                  {"P02 P04 P1 P2 P3", func(e *evidence) { e.canary.Kill(); e.canary.Wait() }},
 		"a silent port":                  {"N1", func(e *evidence) { e.loopback.listener.Close() }},
 		"a silent server":                {"N14 N15 N2", func(e *evidence) { e.server.Close(); e.server.forget() }},
 		"another route":                  {"N15 N2", func(e *evidence) { status(e.server.address, e.OtherRoute, "") }},
 		"no route asked":                 {"N14 N15 N2", func(e *evidence) { e.server.forget() }},
 		"a silent address":               {"N3", func(e *evidence) { e.nearby.listener.Close() }},
 		"an unreachable one":             {"N4", func(e *evidence) { e.Routed = append(e.Routed, "fe80::1%no-such-interface") }},
-		"a name that was let in":         {"E1 E2 E3", func(e *evidence) { e.dropped = e.dropped[1:] }},
+		"a name that was let in":         {"E02 E05 E06 E1 E2 E3", func(e *evidence) { e.dropped = e.dropped[1:] }},
 		"no file in /tmp":                {"T1", remove(func(e *evidence) string { return e.TmpFile })},
 		"no file in /var/tmp":            {"T2", remove(func(e *evidence) string { return e.VarTmpFile })},
 		"no file in /run":                {"T2", remove(func(e *evidence) string { return e.RunFile })},
@@ -222,10 +222,17 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"no session key": {"S10", func(e *evidence) {
 			e.spawner.On(func() { unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) })
 		}},
-		"no grant":          {"B1 B2", func(e *evidence) { e.grants = nil }},
-		"a silent provider": {"B07 B08 B09 B11 B12 B13 B14 B4 B5 B6", func(e *evidence) { e.provider.Close() }},
-		"a second call":     {"B5", func(e *evidence) { e.provider.note("B5", true) }},
-		"no call":           {"B07 B08 B09 B10 B11 B12 B13 B14 B4 B5 B6", func(e *evidence) { e.provider.calls = nil }},
+		"no grant":            {"B1 B2", func(e *evidence) { e.grants = nil }},
+		"a silent provider":   {"B07 B08 B09 B11 B12 B13 B14 B4 B5 B6", func(e *evidence) { e.provider.Close() }},
+		"a second call":       {"B5", func(e *evidence) { e.provider.note("B5", true) }},
+		"no call":             {"B07 B08 B09 B10 B11 B12 B13 B14 B4 B5 B6", func(e *evidence) { e.provider.calls = nil }},
+		"no file of HOME":     {"F14", remove(func(e *evidence) string { return e.HomeFile })},
+		"nothing like /.fly":  {"F13", remove(func(e *evidence) string { return e.at("fly/api") })},
+		"a silent service":    {"F16", func(e *evidence) { e.service.listener.Close() }},
+		"no shared memory":    {"P08", func(e *evidence) { e.SharedKey ^= 2 }},
+		"no terminal":         {"P11", func(e *evidence) { e.terminal[1] = nil }},
+		"no files about CPUs": {"F12", func(e *evidence) { e.CPUFiles = []string{"/nonexistent"} }},
+		"nothing exchanged":   {"F23", func(e *evidence) { os.Rename(e.at("another"), e.at("nobody")) }},
 	} {
 		t.Run(what, func(t *testing.T) {
 			e := visited(t)
@@ -260,6 +267,9 @@ func visited(t *testing.T) *evidence {
 	e := &evidence{outside: o, dropped: o.names(), grants: []string{granted}}
 	if dead := e.dead(before); len(dead) > 0 {
 		t.Fatalf("before the visit: %v", dead)
+	}
+	if err := o.exchange(); err != nil {
+		t.Fatal(err)
 	}
 	status(o.server.address, o.InternalRoute, "")
 	for _, id := range strings.Fields(brokered) {
