@@ -40,6 +40,7 @@ var gateMutations = []mutation{
 	{"harness-open", "the harness gate's refusals: the server itself answers", leave},
 	{"listener-released", "the listener of the harness gate: its port is free", leave},
 	{"no-relay", "the sockets that the relay comes in by", func(_ *outside, p *box.Plan) { p.Spares = box.Spares{} }},
+	{"fd-hold", "the closing of the box's listeners when it has ended", func(o *outside, _ *box.Plan) { o.holds = true }},
 	{"keep-score", "the score by which a box dies first when memory is short", func(_ *outside, p *box.Plan) { p.Lacks.KeepScore = true }},
 	{"broker-open", "the comparison of tokens: any is good", leave},
 	{"broker-any-grant", "the comparison of grants: a token is good for any", leave},
@@ -88,7 +89,8 @@ func anyTarget(o *outside, head string) (netip.AddrPort, string) {
 
 func (o *outside) isFar(head string) bool {
 	_, target, _ := strings.Cut(head, " ")
-	return strings.HasPrefix(target, o.Far+" ") || strings.HasPrefix(target, "http://"+o.Far+"/")
+	return strings.HasPrefix(target, o.Far+" ") || strings.HasPrefix(target, o.FarName+" ") ||
+		strings.HasPrefix(target, "http://"+o.Far+"/")
 }
 
 func secondAnswer(o *outside, head string) (netip.AddrPort, string) {
@@ -164,6 +166,7 @@ func pathless(o *outside, head string) (netip.AddrPort, string) {
 // front gives the listener that a gate serves: the donated one, or one of ours
 // behind the flaws that the mutations have for it.
 func (v *visit) front(port int, donated net.Listener) net.Listener {
+	v.donated(port, donated)
 	var here []flaw
 	for _, m := range v.under {
 		if f, ok := flaws[m.name]; ok && f.port(v.boxPorts) == port {

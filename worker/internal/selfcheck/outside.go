@@ -48,6 +48,8 @@ type outside struct {
 
 	spawner *box.Spawner
 	weak    *weakness // nil: the filter is whole
+	freed   donations
+	holds   bool // one is kept, under a mutation
 
 	service  *door               // what stands in for a container engine
 	laidOut  map[string][]string // the names in the folders that the probe writes
