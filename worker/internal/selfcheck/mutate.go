@@ -98,6 +98,8 @@ func (o *outside) nothing(id, mutation string) bool {
 		return o.NoRouteOutside && mutation == shareNet
 	case "N5":
 		return o.lone && mutation == shareNet
+	case "N02":
+		return o.noSix
 	case "S10":
 		return o.NoSessionKey != ""
 	case "S15":

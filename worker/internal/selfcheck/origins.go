@@ -163,6 +163,7 @@ func (o *outside) openMoreDoors() (err error) {
 	o.later(o.abstract.listener.Close)
 	o.sixth, err = openDoor("tcp6", "[::1]:0")
 	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT) {
+		o.noSix = errors.Is(err, unix.EAFNOSUPPORT)
 		o.sixth = nil // this machine has no ::1, and then no box shares one
 		return nil
 	}

@@ -56,6 +56,7 @@ type outside struct {
 	terminal [2]*os.File         // that the box is started from: our end, and its own
 	lookFor  string              // where M03 looks for bubblewrap
 
+	noSix    bool           // this kernel has no IPv6
 	lone     bool           // this machine has no interface but lo
 	noCores  bool           // nor any core files
 	namesake bool           // and its own name is that of every box
