@@ -280,6 +280,9 @@ func visited(t *testing.T) *evidence {
 	for range 2 {
 		o.dns.LookupNetIP(t.Context(), "ip", turningName+".")
 	}
+	if o.ours, err = o.token(o.box, 0); err != nil {
+		t.Fatal(err)
+	}
 	o.broker.Revoke(o.box + "_other") // as a token does that another box shows
 	for _, dir := range []string{o.WorkDir, o.BotDir} {
 		if err := os.WriteFile(filepath.Join(dir, "boxprobe.w2"), []byte(o.Marker), 0o600); err != nil {
