@@ -56,8 +56,8 @@ func (c *call) containersBox(args []string) error {
 		return err
 	}
 	// Nobody will be here to say why bubblewrap fails: its own words are no
-	// stable answer.
-	if found := box.NewSpawner().Detect(os.Getenv("PATH"), programs[0]); found.Err != nil {
+	// stable answer. A machine that is slow may still build a box.
+	if found := box.NewSpawner().Detect(os.Getenv("PATH"), programs[0]); found.Err != nil && reason.Of(found.Err).Code != reason.ProbeTimeout {
 		return found.Err
 	}
 	s := c.containersSpec(start, a)
