@@ -37,10 +37,10 @@ const (
 	EgressRefused Code = "egress-refused"
 
 	// The supervisor.
-	NotHardened   Code = "not-hardened"
-	NotDropped    Code = "not-dropped"
-	WorkerDied    Code = "worker-died"
-	WorkerCrashes Code = "worker-crashes"
+	NotHardened    Code = "not-hardened"
+	NotDropped     Code = "not-dropped"
+	WorkerStopping Code = "worker-stopping"
+	WorkerCrashes  Code = "worker-crashes"
 
 	// A Linux user per bot.
 	BotUsersRange   Code = "bot-users-range"
@@ -123,7 +123,7 @@ var table = []Row{
 
 	{NotHardened, ExitUsage, "a boot step did not end well, and it must or OMB_CLOUD_HARDEN=strict says so", "correct what the step names, or set OMB_CLOUD_HARDEN=1 to go on with a report of it"},
 	{NotDropped, ExitUsage, "the supervisor could not give its privileges up, or not all of them", "start it as root with CAP_SETUID, CAP_SETGID, CAP_KILL and CAP_SETPCAP and nothing odd in its capability sets"},
-	{WorkerDied, ExitSystem, "the worker died, and the box that it served with it", "see the worker's last lines above and start again"},
+	{WorkerStopping, ExitSystem, "the worker is stopping, and gives no box any more", "ask the next one"},
 	{WorkerCrashes, ExitSystem, "the worker fails again and again", "see the worker's last lines above; run botbox doctor"},
 
 	{BotUsersRange, ExitUsage, "the user ids that bots are to have are taken, or could be given away by others", "name a free range in OMB_BOT_USERS_RANGE, such as 300000-365535, or correct what is named"},

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -41,7 +40,6 @@ type worker struct {
 	log      *slog.Logger
 	channel  *control.Channel // nil without a supervisor
 	handover control.Handover
-	exits    sync.WaitGroup // boxes of the supervisor's whose end is not reported yet
 	state    *state
 	self     *os.File // this program; with users of bots only
 	moving   hands

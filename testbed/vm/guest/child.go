@@ -21,6 +21,7 @@ type place struct {
 	// mount namespaces of their own before it becomes the supervisor.
 	before func(dir string) error
 	inside string
+	vars   []string
 	state  string // of the boot step cgroup
 	says   string // what its evidence holds
 }
@@ -54,7 +55,7 @@ func childCourse() {
 	for _, p := range places {
 		rows = append(rows, row{"cgroup-" + p.name, func(*bed) (string, error) { return p.try() }})
 	}
-	rows = append(rows, row{"command-is-a-box", commandIsABox}, row{"strict-goes-on", strictGoesOn}, row{"container-runs-out", containerRunsOut})
+	rows = append(rows, row{"command-is-a-box", commandIsABox}, row{"strict-goes-on", strictGoesOn}, row{"container-runs-out", containerRunsOut}, row{"bots-box-outlives-its-worker", botsBoxOutlives})
 	b := &bed{}
 	b.all(rows)
 	fmt.Println("DONE", b.made)
@@ -87,7 +88,7 @@ func (p place) start(words ...string) (*running, *bed, error) {
 	}
 	r := b.command("", argv...)
 	r.SysProcAttr = nil
-	r.Env = append([]string{"OMB_STATE_DIR=/var/lib/" + p.name}, r.Env...)
+	r.Env = append(append([]string{"OMB_STATE_DIR=/var/lib/" + p.name}, r.Env...), p.vars...)
 	return r, b, r.startIn(dir)
 }
 
