@@ -33,7 +33,6 @@ func mapperWorld(t testing.TB, mode string, vars ...string) *running {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r := realWorldOf(t, bin, mode == "supervisor", append([]string{"OMB_BOT_USERS=1", "OMB_BOX_FAKE=" + mode}, vars...))
-	r.bin = bin
 	return r
 }
 

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 	build("../worker/internal/control/testdata/fakeworker", "botbox", "CGO_ENABLED=0")
 	code := m.Run()
 	os.RemoveAll(dir)
+	os.RemoveAll(mutant.dir)
 	rig.Remove()
 	os.Exit(code)
 }
@@ -73,7 +74,7 @@ type world struct {
 type running struct {
 	*exec.Cmd
 	out    string // the fake worker's reports
-	bin    string // the programs of a mapperWorld
+	bin    string // the programs of a realWorld
 	stdout output
 	stderr output
 }
