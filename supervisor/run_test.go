@@ -59,6 +59,7 @@ cd "$W/r"
 if [ "$PID1" = 1 ]; then exec env -i $VARS $UNDER chroot . /bb/botbox-supervisor "$@"; fi
 env -i $VARS $UNDER chroot . /bb/botbox-supervisor "$@" || status=$?
 for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline; echo; done > "$OUT/left"
+cat /proc/[0-9]*/comm > "$OUT/comms"
 exit ${status:-0}
 `
 

@@ -30,6 +30,9 @@ func main() {
 		os.Exit(7)
 	case "exit100":
 		os.Exit(100)
+	case "late":
+		time.Sleep(200 * time.Millisecond)
+		good(mode)
 	case "", "storm", "no-drain", "die-in-box":
 		good(mode)
 	default:
