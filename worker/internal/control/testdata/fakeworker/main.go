@@ -164,6 +164,7 @@ func hostile(mode string) {
 	case "close":
 		unix.Close(4)
 	default:
+		hostileFrames(mode, &order, raw)
 		hostileVault(mode)
 	}
 	time.Sleep(time.Hour)
