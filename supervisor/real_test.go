@@ -41,7 +41,7 @@ func realWorldOf(t testing.TB, bin string, child bool, vars []string, args ...st
 func realWorldIn(t testing.TB, top, bin string, child bool, vars []string, args ...string) *running {
 	t.Helper()
 	needRoot(t)
-	script := `mount --make-rprivate / && cd "$TOP" || exit
+	script := `mount --make-rprivate / && cd "$TOP" && eval "$SETUP" || exit
 		if [ "$WAIT" ]; then echo >waits; while [ ! -e go ]; do sleep 0.01; done; fi
 		`
 	if child {

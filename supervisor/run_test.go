@@ -65,11 +65,12 @@ exit ${status:-0}
 
 type world struct {
 	args  []string
-	vars  string // NAME=value of the container, separated by blanks
-	setup string // shell, in $W/r the private root
-	under string // a program in front of it, with its flags
-	child bool   // below a shell, not PID 1
-	bin   string // folder of the programs, the built one by default
+	vars  string   // NAME=value of the container, separated by blanks
+	setup string   // shell, in $W/r the private root
+	under string   // a program in front of it, with its flags
+	child bool     // below a shell, not PID 1
+	bin   string   // folder of the programs, the built one by default
+	tty   *os.File // the terminal that it is started on, if any
 }
 
 type running struct {
@@ -119,6 +120,10 @@ func startTo(t *testing.T, stderr *os.File, w world) *running {
 	r.Stdout, r.Stderr = &r.stdout, &r.stderr
 	if stderr != nil {
 		r.Stderr = stderr
+	}
+	if w.tty != nil {
+		r.Stdin, r.Stdout, r.Stderr = w.tty, w.tty, w.tty
+		r.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	}
 	r.WaitDelay = 5 * time.Second
 	if err := r.Start(); err != nil {
