@@ -230,3 +230,22 @@ func TestBug_systemd10444_ClosedStderr(t *testing.T) {
 		}
 	})
 }
+
+// The command's status is exact where it ends in the middle of a storm, and the
+// supervisor ends with nothing left.
+func TestBug_uroot746_TheCommandEndsInAStorm(t *testing.T) {
+	bothWays(t, func(t *testing.T, child bool) {
+		r := start(t, world{child: child, args: []string{"--plain", "--", "perl", "-e", `
+			for my $i (1 .. 2000) {
+				my $p = fork; defined $p or die "fork: $!";
+				if (!$p) { fork and exit; select undef, undef, undef, rand 2; exit $i % 256 }
+				waitpid $p, 0;
+			} kill SEGV => $$; sleep 60`}})
+		if got := r.status(t); got != 139 {
+			t.Errorf("exit %d: %s", got, r.stderr.String())
+		}
+		if names := strings.Fields(r.report("comms")); child && strings.Join(names, " ") != "sh" {
+			t.Errorf("left: %q", names)
+		}
+	})
+}
