@@ -219,11 +219,11 @@ func TestDrain(t *testing.T) {
 		{"box", "", []string{"sleep", "100"}, 1, 143, 4 * time.Second},
 		{"plain", "", []string{"--plain", "--", "sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.05; done"}, 1, 9, 4 * time.Second},
 		{"stubborn worker", "no-drain", nil, 1, 137, 8 * time.Second},
-		{"second stop", "no-drain", nil, 2, 137, 3 * time.Second},
+		{"second stop", "no-drain", nil, 2, 137, 2 * time.Second},
 		{"stubborn command", "", []string{"--plain", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"}, 1, 137, 8 * time.Second},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := start(t, world{vars: "OMB_BOX_FAKE=" + c.mode, args: c.args})
+		bothWays(t, func(t *testing.T, child bool) {
+			r := start(t, world{child: child, vars: "OMB_BOX_FAKE=" + c.mode, args: c.args})
 			r.worker(t)
 			pid := r.supervisor(t)
 			count := min(1+len(c.args), 2)
@@ -235,10 +235,10 @@ func TestDrain(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 			if got := r.status(t); got != c.want || time.Since(began) > c.under {
-				t.Errorf("exit %d after %v, want %d: %s", got, time.Since(began), c.want, r.stderr.String())
+				t.Errorf("%s: exit %d after %v, want %d: %s", c.name, got, time.Since(began), c.want, r.stderr.String())
 			}
 			if c.stops == 1 && r.report("drain") != "3.2s" {
-				t.Errorf("the worker was given %q", r.report("drain"))
+				t.Errorf("%s: the worker was given %q", c.name, r.report("drain"))
 			}
 		})
 	}
