@@ -135,3 +135,37 @@ func left(run string) string {
 	})
 	return strings.Join(all, " ")
 }
+
+// The same with the real worker, from its first instruction through the checks
+// that it makes of itself in boxes of its own: its sockets go with it.
+func TestStopsWithARealWorker(t *testing.T) {
+	bothWays(t, func(t *testing.T, child bool) {
+		codes := map[int]int{}
+		for i := range 12 {
+			r := realWorld(t, child, nil)
+			r.await(t, "the worker", func() bool { return r.serving() != 0 })
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+			began := time.Now()
+			syscall.Kill(r.supervisor(t), []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT}[i%3])
+			code := r.status(t)
+			codes[code]++
+			if took := time.Since(began); took > 6*time.Second || code != 0 {
+				t.Errorf("status %d after %v: %s", code, took, r.stderr.String())
+			}
+			r.gone(t, child)
+			if found := left(r.out); strings.Contains(found, "/run.") || strings.Contains(found, ".sock") {
+				t.Errorf("left: %s", found)
+			}
+		}
+		t.Logf("statuses: %v", codes)
+	})
+}
+
+func (r *running) serving() int {
+	for _, pid := range descendants(r.Process.Pid) {
+		if strings.HasPrefix(read(fmt.Sprintf("/proc/%d/cmdline", pid)), "botbox\x00serve\x00--control") {
+			return pid
+		}
+	}
+	return 0
+}
