@@ -94,17 +94,6 @@ func (b *boot) makeFolders() (wire.StepState, string) {
 	return wire.StepDone, "run and state folder 0700 of the account, control folder 0700 and spec folder 2750 of root"
 }
 
-// tidy takes the two folders away that are nobody's but ours. OMB_RUN_DIR stays:
-// others may have it mounted.
-func (b *boot) tidy() {
-	for _, s := range b.steps {
-		if s.Name == "folders" && s.State == wire.StepDone && b.set.runDir != "" {
-			unix.Rmdir(b.ctlDir())
-			unix.Rmdir(b.specDir())
-		}
-	}
-}
-
 func (b *boot) ctlDir() string  { return b.set.runDir + ".ctl" }
 func (b *boot) specDir() string { return b.set.runDir + ".spec" }
 
