@@ -53,7 +53,7 @@ func TestAMillionFrames(t *testing.T) {
 	s := &storm{t: t, rng: rand.New(rand.NewPCG(seed, 0)), tally: map[string]int{}}
 	began := time.Now()
 	for s.tally["frames"] < frames && !t.Failed() {
-		if s.m == nil || s.m.state == stopped {
+		if s.m == nil {
 			s.m, s.f = boot([]Mode{Serve, Plain}[s.rng.IntN(2)])
 			s.begin()
 		}
@@ -114,8 +114,9 @@ func (s *storm) session() {
 	s.f.clock = s.f.clock.Add(time.Minute)
 	if s.m.workerEnded(9); s.m.state == backoff {
 		pass(s.m, s.f)
-	} else if s.m.command {
-		s.m.commandEnded(0)
+	} else {
+		s.m = nil // it waits for its command, or has ended
+		return
 	}
 	s.begin()
 }
