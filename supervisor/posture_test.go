@@ -21,16 +21,17 @@ import (
 type starter struct {
 	*running
 	before posture.Posture
+	vars   []string // settings
 }
 
 // watchedWorld starts the real programs of a folder, after the starter's
 // posture was taken.
-func watchedWorld(t *testing.T, bin string, child bool) starter {
+func watchedWorld(t *testing.T, bin string, child bool, vars ...string) starter {
 	t.Helper()
 	// It waits in front of the supervisor's own start, so that the folders
 	// that the test shares are there and nothing else is.
-	r := realWorldOf(t, bin, child, []string{"WAIT=1"})
-	s := starter{running: r}
+	r := realWorldOf(t, bin, child, append([]string{"WAIT=1"}, vars...))
+	s := starter{running: r, vars: vars}
 	var err error
 	r.await(t, "the starter", func() bool {
 		for _, pid := range append([]int{r.Process.Pid}, descendants(r.Process.Pid)...) {
@@ -71,7 +72,7 @@ func (s starter) record(t *testing.T, worker bool) posture.Posture {
 	files := strings.Fields(want.Limits["Max open files"])
 	want.Limits["Max open files"] = files[1] + " " + files[1]
 	for at, what := range want.Mounts {
-		if fields := strings.Fields(what); fields[0] == "proc" && want.Mounts[at+"'"] == "" { // one under another cannot be reached
+		if fields := strings.Fields(what); fields[0] == "proc" && want.Mounts[at+"'"] == "" && !slices.Contains(s.vars, "OMB_CLOUD_HARDEN=0") { // one under another cannot be reached
 			fields[4] += ",hidepid=invisible" // the options of the super block
 			want.Mounts[at] = strings.Join(fields, " ")
 		}
@@ -88,6 +89,12 @@ func (s starter) record(t *testing.T, worker bool) posture.Posture {
 			s.out+"/state/botbox.db", s.out+"/state/audit.log", s.bin+"/boxentry", s.bin+"/boxprobe")
 	} else {
 		want.Groups, want.Permitted, want.Effective = s.before.Groups, 0xe0, 0xe0
+	}
+	switch users := slices.Contains(s.vars, "OMB_BOT_USERS=1"); {
+	case users && worker:
+		open = append(open, s.bin+"/botbox") // what makes a box's user namespace is started from it
+	case users:
+		open = append(open, s.out+"/state.ctl") // the folder of the table
 	}
 	for i, what := range open {
 		want.Fds[strconv.Itoa(3+i)] = what
@@ -153,13 +160,16 @@ func (s starter) shows(t *testing.T, who, text string, record posture.Posture, w
 	}
 }
 
-// The whole record of both, as the kernel shows it, equals what is expected.
+// The whole record of both, as the kernel shows it, equals what is expected,
+// with each setting that changes it.
 func TestThePostureRecord(t *testing.T) {
 	bothWays(t, func(t *testing.T, child bool) {
-		s := watchedWorld(t, rig.Programs(t), child)
-		s.await(t, "the worker", func() bool { _, err := os.Stat(s.out + "/run/api.sock"); return err == nil })
-		s.shows(t, "the supervisor", theSupervisor, s.record(t, false), "")
-		s.shows(t, "the worker", theWorker, s.record(t, true), "")
+		for _, vars := range [][]string{nil, {"OMB_BOT_USERS=1"}, {"OMB_CLOUD_HARDEN=0"}, {"ANTHROPIC_API_KEY=sk-canary", "NOTIFY_SOCKET=/nowhere"}} {
+			s := watchedWorld(t, rig.Programs(t), child, vars...)
+			s.await(t, "the worker", func() bool { _, err := os.Stat(s.out + "/run/api.sock"); return err == nil })
+			s.shows(t, fmt.Sprintf("%q: the supervisor", vars), theSupervisor, s.record(t, false), "")
+			s.shows(t, fmt.Sprintf("%q: the worker", vars), theWorker, s.record(t, true), "")
+		}
 	})
 }
 
