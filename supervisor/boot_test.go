@@ -58,7 +58,8 @@ func TestWorkerPosture(t *testing.T) {
 		id := account(t)
 		u, g := int(id.UID), int(id.GID)
 		want := posture.Posture{Status: posture.Status{UID: [4]int{u, u, u, u}, GID: [4]int{g, g, g, g}, NoNewPrivs: true, Umask: 0o077},
-			Limits: w.Posture.Limits, Namespaces: w.Posture.Namespaces,
+			// These are the real worker's, in TestThePostureRecord.
+			Limits: w.Posture.Limits, Namespaces: w.Posture.Namespaces, Mounts: w.Posture.Mounts, Dumpable: w.Posture.Dumpable,
 			Fds: map[string]string{"3": "/run/botbox.ctl/to-worker (deleted)", "4": "/run/botbox.ctl/from-worker (deleted)", "5": "socket", "6": "pipe"}}
 		for fd, is := range w.Posture.Fds {
 			if is == "anon_inode" || fd <= "2" && len(fd) == 1 { // the Go runtime's poller; stdio
