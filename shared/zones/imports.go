@@ -111,6 +111,11 @@ var rules = []Rule{
 		Reason: "stands in for the world in tests; no other rule names testbed, so only tests can import it",
 	},
 	{
+		Folder:  "testbed/stranger",
+		Foreign: []string{xsys},
+		Reason:  "makes system calls that package syscall does not have",
+	},
+	{
 		Folder:  "testbed/vm/guest",
 		Foreign: []string{xsys},
 		Reason:  "is the first process of a test's virtual machine: it mounts, loads modules and switches it off",

@@ -28,6 +28,7 @@ var pid1 = []row{
 	{"memory-hog-standing-alone", memoryHogAlone},
 	{"cpu-limit", cpuLimit},
 	{"kill-leaves-nothing", killLeavesNothing},
+	{"frozen-box-is-killed", frozenBoxIsKilled},
 	{"landlock", landlock},
 	{"vsock", vsock},
 	{"apparmor", apparmor},
