@@ -202,11 +202,19 @@ func (w *worker) serve() error {
 		return err
 	}
 	defer requests.Close() // here, for at the end nobody waits for the server
+	host, err := w.listenToHost()
+	if err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check, Signed: w.state.signed, Move: w.moveFiles}
 	go lease.Serve(leases, w.runner)
 	go server.Serve(ctx, requests)
+	if host != nil {
+		defer host.Close()
+		go w.serveHost(ctx, host)
+	}
 	journal.WorkerStarted.Log(w.log, slog.String("build", wire.Build), slog.String("user", w.account.name))
 	logSteps(w.log, w.handover.Steps)
 	go w.state.watch() // what it finds is for later: no spec waits for it
