@@ -116,6 +116,11 @@ var rules = []Rule{
 		Reason:  "is the first process of a test's virtual machine: it mounts, loads modules and switches it off",
 	},
 	{
+		Folder:  "testbed/vsockhost",
+		Foreign: []string{xsys},
+		Reason:  "maps the memory of a test's virtual machine",
+	},
+	{
 		Folder:  "bench",
 		Own:     []string{"bench/...", "shared/..."},
 		Foreign: []string{xsys},

@@ -54,14 +54,11 @@ func landlock(b *bed) (string, error) {
 // such a socket reaches the machine. Only in this machine may one be connected.
 func vsock(b *bed) (string, error) {
 	const port = 5002
-	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := listenVsock(port)
 	if err != nil {
 		return "", err
 	}
 	defer unix.Close(fd)
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrVM{CID: unix.VMADDR_CID_ANY, Port: port}), unix.Listen(fd, 4)); err != nil {
-		return "", fmt.Errorf("listen: %w", err)
-	}
 	go func() {
 		for {
 			conn, _, err := unix.Accept(fd)
@@ -72,11 +69,8 @@ func vsock(b *bed) (string, error) {
 			unix.Close(conn)
 		}
 	}()
-	// struct sockaddr_vm: family, reserved, port, CID, flags and zeroes.
-	dial := fmt.Sprintf(`socket(my $s, 40, 1, 0) or do { print "socket: $!"; exit };
-		connect($s, pack("SSLLx4", 40, 0, %d, 1)) or do { print "connect: $!"; exit };
-		sysread($s, my $b, 100); print $b`, port)
-	if out := b.maus("perl", "-e", dial); out.stdout != "from the machine" {
+	dial := dialVsock(selfCID, port)
+	if out := b.maus("perl", "-e", dial); out.stdout != "got: from the machine" {
 		return out.String(), errors.New("control: maus outside a box does not reach the listener")
 	}
 	out := b.botbox("run", "--", "perl", "-e", dial)

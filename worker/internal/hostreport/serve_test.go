@@ -150,6 +150,34 @@ func TestTheHostGetsTheSignedReport(t *testing.T) {
 	}
 }
 
+// A client that closes its half behind the request, as socat does at the end of
+// its input, gets the whole answer.
+func TestTheHostMayCloseItsHalf(t *testing.T) {
+	h := open(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // net.Pipe has no halves
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ours, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	theirs, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours.SetDeadline(time.Now().Add(patience))
+	io.WriteString(ours, good)
+	ours.(*net.TCPConn).CloseWrite()
+	h.conns <- from{theirs, host}
+	answer, err := io.ReadAll(ours)
+	if err != nil || !strings.Contains(string(answer), " 200 OK\r\n") || !strings.Contains(string(answer), `"ed25519":"`) {
+		t.Errorf("%v %q", err, answer)
+	}
+}
+
 // Everybody else gets not one byte, whatever is asked, and is named in the log.
 func TestNobodyElseGetsAnything(t *testing.T) {
 	h := open(t, nil)
