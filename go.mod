@@ -20,9 +20,12 @@ require (
 // A terminal for the tests of job control and of typing on it.
 require github.com/creack/pty v1.1.24
 
-// What mdlayher/vsock itself needs.
+// What they bring.
 require (
+	// mdlayher/vsock: sockets of other families in Go's poller.
 	github.com/mdlayher/socket v0.8.0 // indirect
+	// mdlayher/socket: the form of a packet filter, which nothing of ours sets.
 	golang.org/x/net v0.62.0 // indirect
+	// mdlayher/socket: waits for two goroutines at once.
 	golang.org/x/sync v0.24.0 // indirect
 )

@@ -32,6 +32,7 @@ type bed struct {
 	made  int    // lines printed
 
 	answered time.Duration // when the worker was first seen to answer, by uptime
+	full     checked       // the run of fullSelfCheck
 }
 
 // part is the cgroup that the worker rules.

@@ -29,6 +29,7 @@ var pid1 = []row{
 	{"memory-hog-standing-alone", memoryHogAlone},
 	{"cpu-limit", cpuLimit},
 	{"kill-leaves-nothing", killLeavesNothing},
+	{"full-self-check", fullSelfCheck},
 	{"landlock", landlock},
 	{"vsock", vsock},
 	{"report-to-the-host", reportToHost},
