@@ -26,6 +26,6 @@ require (
 	github.com/mdlayher/socket v0.8.0 // indirect
 	// mdlayher/socket: the form of a packet filter, which nothing of ours sets.
 	golang.org/x/net v0.62.0 // indirect
-	// mdlayher/socket: waits for two goroutines at once.
+	// mdlayher/socket: a goroutine for a socket of another network namespace, which ours never is.
 	golang.org/x/sync v0.24.0 // indirect
 )
