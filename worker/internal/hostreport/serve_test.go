@@ -10,12 +10,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/worker/internal/api"
 	"github.com/openmausbot/botbox/worker/internal/report"
@@ -27,6 +29,7 @@ const patience = 20 * time.Second
 // the kernel's own are tried in a virtual machine (testbed/vm).
 type doorway struct {
 	conns chan net.Conn
+	fails chan error
 	shut  chan struct{}
 	once  sync.Once
 }
@@ -35,6 +38,8 @@ func (d *doorway) Accept() (net.Conn, error) {
 	select {
 	case c := <-d.conns:
 		return c, nil
+	case err := <-d.fails:
+		return nil, err
 	case <-d.shut:
 		return nil, net.ErrClosed
 	}
@@ -73,7 +78,7 @@ func (h *house) logged() string {
 
 func open(t *testing.T, routes http.Handler) *house {
 	t.Helper()
-	h := &house{doorway: &doorway{conns: make(chan net.Conn), shut: make(chan struct{})}, key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}
+	h := &house{doorway: &doorway{conns: make(chan net.Conn), fails: make(chan error), shut: make(chan struct{})}, key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}
 	if routes == nil {
 		routes = api.ReportOnly(func(nonce string) (report.Signed, error) {
 			return report.Signer{Key: h.key}.Sign(report.Report{Box: "bwrap", Checks: "1/1"}, nonce, time.Now())
@@ -246,13 +251,17 @@ func TestOneRouteOnly(t *testing.T) {
 		}
 	}
 	// What comes behind a request is not read as another one.
-	if got := h.ask(t, host, good+good); strings.Count(got, "HTTP/1.") != 1 {
-		t.Errorf("two requests on one connection: %.300q", got)
+	kept := strings.Replace(good, "HTTP/1.0\r\n", "HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n", 1)
+	for _, request := range []string{good, kept} {
+		if got := h.ask(t, host, request+request); strings.Count(got, "HTTP/1.") != 1 {
+			t.Errorf("two requests on one connection: %.300q", got)
+		}
 	}
 }
 
 // Who says nothing is let go, and holds nobody else up for longer.
 func TestTheHostCannotStay(t *testing.T) {
+	t.Parallel()
 	h := open(t, nil)
 	begin := time.Now()
 	for range maxConns {
@@ -264,6 +273,33 @@ func TestTheHostCannotStay(t *testing.T) {
 	}
 	if took := time.Since(begin); took < requestWithin/2 || took > patience/2 {
 		t.Errorf("the fifth was served after %v; the four before it may take %v", took, requestWithin)
+	}
+}
+
+// Who asks and does not read is let go, too.
+func TestTheHostMustRead(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	begin := time.Now()
+	for range maxConns {
+		io.WriteString(h.visit(t, host), good)
+	}
+	if got := h.ask(t, host, good); !strings.Contains(got, " 200 OK\r\n") {
+		t.Errorf("after %v: %q", time.Since(begin), got)
+	}
+	if took := time.Since(begin); took < answerWithin/2 {
+		t.Errorf("the fifth was served after %v; the four before it may take %v", took, answerWithin)
+	}
+}
+
+// A machine that runs out of descriptors for a while serves its host afterwards.
+func TestAcceptMayFailForAWhile(t *testing.T) {
+	h := open(t, nil)
+	for range maxConns + 1 {
+		h.fails <- &net.OpError{Op: "accept", Net: "vsock", Err: os.NewSyscallError("accept4", unix.EMFILE)}
+	}
+	if got := h.ask(t, host, good); !strings.Contains(got, " 200 OK\r\n") {
+		t.Errorf("%q", got)
 	}
 }
 
