@@ -1,7 +1,8 @@
 // Package vm_test boots a virtual machine in which botbox-supervisor is the
 // first process, or the child of another init, and reads its checks from the
 // serial port. This is where limits of cgroup v2, Landlock, AppArmor and
-// AF_VSOCK are tried for real, whatever kernel the tests run on.
+// AF_VSOCK are tried for real, whatever kernel the tests run on. The machine's
+// host, at the other end of its vsock, is the test itself (testbed/vsockhost).
 package vm_test
 
 import (

@@ -192,6 +192,10 @@ func (w *worker) serve() error {
 	if err := takeOver(runDir); err != nil {
 		return err
 	}
+	host, err := w.listenToHost() // it may be refused, and nobody has been let in yet
+	if err != nil {
+		return err
+	}
 	leases, err := lease.Listen(runDir)
 	if err != nil {
 		return err
@@ -202,10 +206,6 @@ func (w *worker) serve() error {
 		return err
 	}
 	defer requests.Close() // here, for at the end nobody waits for the server
-	host, err := w.listenToHost()
-	if err != nil {
-		return err
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check, Signed: w.state.signed, Move: w.moveFiles}
