@@ -12,8 +12,8 @@ import (
 )
 
 // engineDisk gives a disk with a real engine's program on it, in the cache of
-// the machines. Codex is the one that starts soonest on an emulated processor:
-// its program is static and compiled before it is run.
+// the machines. It is Codex, whose program is one static file that was compiled
+// before: a turn takes some 9 seconds on an emulated processor.
 func engineDisk(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", filepath.Join(rig.Root(), "testbed/engines.sh"), "codex")

@@ -202,6 +202,25 @@ func (c console) has(t *testing.T, pattern string) {
 	}
 }
 
+// drains wants the end within the drain's budget: boxes are asked and given
+// time, and one that does not care is killed. The kernel says when its first
+// process ended.
+func (c console) drains(t *testing.T) {
+	t.Helper()
+	const budget, emulated = 4.0, 3.0
+	m := regexp.MustCompile(`(?s)TERM AT ([0-9.]+)\n.*\[ *([0-9.]+)\] Kernel panic - not syncing: Attempted to kill init`).FindStringSubmatch(c.String())
+	if m == nil {
+		t.Errorf("no stop and end on the console:\n%s", c)
+		return
+	}
+	from, _ := strconv.ParseFloat(m[1], 64)
+	to, _ := strconv.ParseFloat(m[2], 64)
+	t.Logf("from TERM to the end: %.1f s", to-from)
+	if took := to - from; took < 1 || took > budget+emulated {
+		t.Errorf("the drain took %.1f s of a budget of %.0f", took, budget)
+	}
+}
+
 // TestFirstProcess: the supervisor is the machine's PID 1, on Linux 6.12 and
 // on 6.1. When that ends, the kernel says with which status and stops the
 // machine.
@@ -230,6 +249,7 @@ func TestFirstProcess(t *testing.T) {
 			c.has(t, `box_id=hog.* end=oom`)
 			c.has(t, `the last box was asked to end`)
 			c.has(t, `Attempted to kill init! exitcode=0x00000000`)
+			c.drains(t)
 		})
 	}
 }

@@ -57,7 +57,12 @@ func drive() {
 	if err := b.await(last); err != nil {
 		fmt.Println("there is no last box:", err)
 	}
+	// And one that does not care, which is what the drain has its budget for.
+	if _, err := b.box("deaf", `{}`, `$| = 1; $SIG{TERM} = "IGNORE"; print "up\n"; sleep 60 while 1`); err != nil {
+		fmt.Println("there is no deaf box:", err)
+	}
 	fmt.Println("DONE", b.made)
+	fmt.Println("TERM AT", uptime().Seconds())
 	unix.Kill(1, unix.SIGTERM)
 	last.Wait()
 	select {}

@@ -44,7 +44,7 @@ func landlock(b *bed) (string, error) {
 			return without.String(), fmt.Errorf("%s is %s, without Landlock %s", id, b.full.verdict(id), without.verdict(id))
 		}
 	}
-	return fmt.Sprintf("version %d; %s, without it %s", box.Landlock, b.full.Checks, without.Checks), nil
+	return fmt.Sprintf("version %d holds %v; without it %s", box.Landlock, looks, without.Checks), nil
 }
 
 // vsock: its addresses are not those of a network namespace, so a box that has
@@ -167,13 +167,38 @@ func check(b *bed, words ...string) (c checked, err error) {
 	return c, nil
 }
 
+// fullSelfCheck wants every check to pass. One that starts hundreds of processes
+// can take an emulated processor longer than a check may take: it is
+// inconclusive then, and asked again. One that fails has failed.
 func fullSelfCheck(b *bed) (string, error) {
-	var err error
-	b.full, err = check(b, "--profile", "full")
-	if err != nil || len(b.full.Failed) > 0 {
-		return b.full.String(), errors.Join(err, errors.New("not every check passed"))
+	var late []string
+	for run := 1; ; run++ {
+		c, err := check(b, "--profile", "full")
+		if err != nil {
+			return "", err
+		}
+		if b.full.Results == nil {
+			b.full = c
+		}
+		late = nil
+		for i, r := range b.full.Results {
+			if r.Verdict != "pass" { // in no run before
+				b.full.Results[i].Verdict = c.verdict(r.ID)
+			}
+			switch {
+			case c.verdict(r.ID) != "pass" && c.verdict(r.ID) != "inconclusive":
+				return c.String(), fmt.Errorf("%s is %s", r.ID, c.verdict(r.ID))
+			case b.full.Results[i].Verdict != "pass":
+				late = append(late, r.ID)
+			}
+		}
+		if len(late) == 0 {
+			return fmt.Sprintf("%d checks in %d runs", len(b.full.Results), run), nil
+		}
+		if run == 3 {
+			return c.String(), fmt.Errorf("in %d runs no outcome of %v", run, late)
+		}
 	}
-	return b.full.Checks, nil
 }
 
 // selfCheck is the one that the worker makes by itself.
