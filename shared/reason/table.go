@@ -30,6 +30,7 @@ const (
 	BadRedirect    Code = "bad_redirect"
 	NoRelay        Code = "no_relay"
 	StoreLocked    Code = "store-locked"
+	NoVsock        Code = "no-vsock"
 	VersionSkew    Code = "version-skew"
 	MissingProgram Code = "missing-program"
 
@@ -104,6 +105,7 @@ var table = []Row{
 	{NoWorker, ExitUsage, "no worker listens there", "start one: botbox serve"},
 	{NoSuchBox, ExitUsage, "no running box has this name", "see botbox ps"},
 	{StoreLocked, ExitUsage, "another worker has the state file open", "stop that worker, or give this one another OMB_STATE_DIR"},
+	{NoVsock, ExitUsage, "OMB_VSOCK_PORT is set on a machine without vsock to a host above it", "unset OMB_VSOCK_PORT; or give the virtual machine a vsock device, and a container the device /dev/vsock"},
 	{BadRedirect, ExitUsage, "the redirect of a sign-in is not one that may be delivered into a box", "paste it whole: http://127.0.0.1:PORT/… or http://localhost:PORT/…, with a port from 1024 on"},
 	{NoRelay, ExitUsage, "this box has no sign-in relay", "ask for it in the box's spec: net.relay"},
 	{NoSuchRoute, ExitUsage, "the worker's interface has no such path or method", "correct the path; GET /api/cloud/box is one that there is"},
