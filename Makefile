@@ -11,7 +11,7 @@ ARGS ?=
 # HOME is its own, so that no file of root's gets into the caller's caches.
 ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN")
 
-.PHONY: install uninstall build run test test-vm test-systemd test-image image check bench fuzz setup-run setup-test clean
+.PHONY: install uninstall deb build run test test-vm test-systemd test-image image check bench fuzz setup-run setup-test clean
 
 build:
 	@mkdir -p bin
@@ -80,8 +80,8 @@ install: build
 	install -m 755 bin/botbox-supervisor bin/boxentry bin/boxprobe $(LIBEXEC)
 	install -m 711 bin/botbox $(LIBEXEC)
 	ln -sfn ../libexec/botbox/botbox $(DESTDIR)/usr/bin/botbox
-	bin/botbox man >$(SHARE)/man/man1/botbox.1
-	bin/botbox completion bash >$(SHARE)/bash-completion/completions/botbox
+	umask 022 && bin/botbox man >$(SHARE)/man/man1/botbox.1
+	umask 022 && bin/botbox completion bash >$(SHARE)/bash-completion/completions/botbox
 	install -m 644 init/systemd/botbox.service $(SYSTEMD)/systemd/system/botbox.service
 	install -m 644 init/systemd/botbox.catalog $(SYSTEMD)/systemd/catalog/botbox.catalog
 	install -m 644 init/systemd/botbox.sysusers.conf $(SYSTEMD)/sysusers.d/botbox.conf
@@ -94,6 +94,10 @@ uninstall:
 		$(SYSTEMD)/systemd/system/botbox.service $(SYSTEMD)/systemd/catalog/botbox.catalog \
 		$(SYSTEMD)/sysusers.d/botbox.conf $(SYSTEMD)/tmpfiles.d/botbox.conf
 	[ ! -d $(LIBEXEC) ] || rmdir --ignore-fail-on-non-empty $(LIBEXEC)
+
+# A Debian package of it, in bin: the same bytes each time for one commit.
+deb:
+	@BUILD=$(BUILD) sh init/debian/package.sh bin
 
 bench: setup-test build
 	go run ./bench
