@@ -28,9 +28,10 @@ run: setup-run build
 
 # Everything, with real boxes, sockets, namespaces and a real engine. One
 # package after the other: their tests start hundreds of processes, and time
-# limits are kept on a quiet machine only.
+# limits are kept on a quiet machine only. A part of it: make test TESTS=./shared/...
+TESTS ?= ./...
 test: setup-test build
-	$(ROOT) go test -count=1 -p 1 ./...
+	$(ROOT) go test -count=1 -p 1 $(TESTS)
 
 # The part of it that boots virtual machines: cgroup limits, Landlock, AppArmor
 # and vsock for real, and the supervisor as the first process of a machine.

@@ -65,7 +65,7 @@ func ready(t *testing.T) *bed {
 }
 
 func (b *bed) make() (err error) {
-	script := exec.Command("/bin/sh", "make.sh")
+	script := exec.Command("/bin/sh", "make.sh", "slim")
 	script.Stderr = os.Stderr
 	base, err := script.Output()
 	if err != nil {

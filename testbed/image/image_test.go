@@ -413,25 +413,28 @@ func TestRecipe(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "mmdebstrap"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	run := func() (string, string, error) {
-		cmd := exec.Command("/bin/sh", "make.sh")
+	run := func(words ...string) (string, string, error) {
+		cmd := exec.Command("/bin/sh", append([]string{"make.sh"}, words...)...)
 		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin:/usr/sbin:/sbin", "BOTBOX_IMAGE_DIR=" + cache}
 		var errs strings.Builder
 		cmd.Stderr = &errs
 		out, err := cmd.Output()
 		return string(out), errs.String(), err
 	}
-	if out, said, err := run(); err == nil || out != "" || !strings.Contains(said, "\nhint: ") {
+	if out, said, err := run("slim"); err == nil || out != "" || !strings.Contains(said, "\nhint: ") {
 		t.Errorf("mmdebstrap failed: %q %q %v", out, said, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(cache, ".new.*")); len(left) != 0 {
 		t.Errorf("left: %q", left)
 	}
-	final := filepath.Join(cache, "trixie-"+fmt.Sprintf("%x", sha256.Sum256(recipe))[:12]+".tar")
+	if _, said, err := run("sid"); err == nil || !strings.Contains(said, "no recipe for sid\nhint: ") {
+		t.Errorf("another suite: %q %v", said, err)
+	}
+	final := filepath.Join(cache, "bookworm-"+fmt.Sprintf("%x", sha256.Sum256(recipe))[:12]+".tar")
 	if err := os.WriteFile(final, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, said, err := run(); err != nil || out != final+"\n" || said != "" {
+	if out, said, err := run("bookworm"); err != nil || out != final+"\n" || said != "" {
 		t.Errorf("made before: %q %q %v, want %q", out, said, err, final)
 	}
 }
