@@ -2,7 +2,6 @@ package fresh
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -107,6 +106,17 @@ func kept(t *testing.T, final string, fill func(dir string)) string {
 	return final
 }
 
+// layer keeps what is written when fill works on a suite's fresh machine.
+func layer(t *testing.T, suite, name string, fill func(m *machine)) string {
+	t.Helper()
+	base := tree(t, suite)
+	return kept(t, base+"-"+name, func(dir string) {
+		m := newMachine(t, suite)
+		fill(m)
+		command(t, "sh", "-c", "mv "+m.dir+"/upper/* "+dir)
+	})
+}
+
 // key is a part of a cached folder's name that changes when a file does.
 func key(t *testing.T, files ...string) string {
 	t.Helper()
@@ -174,5 +184,5 @@ func (m *machine) clone(t *testing.T, at string) {
 func (m *machine) install(t *testing.T, packages ...string) {
 	t.Helper()
 	m.must(t, 10*time.Minute, "export DEBIAN_FRONTEND=noninteractive && apt-get update -qq && apt-get install -y -qq --no-install-recommends "+
-		cmp.Or(strings.Join(packages, " "), "--version")+" && apt-get clean")
+		strings.Join(packages, " ")+" && apt-get clean")
 }
