@@ -1,8 +1,9 @@
 # The image: bubblewrap, the four programs and the account maus. One target.
 #
 #   docker build --build-arg BUILD="$(git rev-parse --short=12 HEAD)" -t botbox .
-#   docker run --rm -it --cap-add SYS_ADMIN --security-opt systempaths=unconfined \
-#       --security-opt apparmor=unconfined -v "$PWD:/workspace" -e ANTHROPIC_API_KEY botbox claude -p hello
+#   docker run --rm -it --cap-add SYS_ADMIN --security-opt seccomp=init/docker-seccomp.json \
+#       --security-opt systempaths=unconfined --security-opt apparmor=unconfined \
+#       -v "$PWD:/workspace" -e ANTHROPIC_API_KEY botbox claude -p hello
 #
 # Build arguments:
 #   BUILD     the name of the build, in all four programs

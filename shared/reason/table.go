@@ -144,7 +144,7 @@ var table = []Row{
 	{BwrapNotRunnable, ExitNoBox, "this bubblewrap cannot be run here", "install the distribution's, for this processor and runnable by everybody (chmod 755)"},
 	{UsernsRefused, ExitNoBox, "the kernel refuses unprivileged user namespaces, and no closer cause was found", "see botbox doctor; in a container, what its runtime may refuse: AppArmor, SELinux, seccomp"},
 	{UsernsSysctl, ExitNoBox, "a setting of this kernel refuses unprivileged user namespaces", "allow them: sysctl -w kernel.unprivileged_userns_clone=1"},
-	{UsernsSeccomp, ExitNoBox, "a system-call filter around this process refuses namespaces: a container's or a service's", "start the container with --cap-add SYS_ADMIN or --security-opt seccomp=unconfined; the service with RestrictNamespaces=no"},
+	{UsernsSeccomp, ExitNoBox, "a system-call filter around this process refuses namespaces: a container's or a service's", "start the container with --security-opt seccomp=unconfined, or with --cap-add SYS_ADMIN and, in Docker, --security-opt seccomp=init/docker-seccomp.json; the service with RestrictNamespaces=no"},
 	{UsernsLimit, ExitNoBox, "no user namespace is left", "raise it: sysctl -w user.max_user_namespaces=15000"},
 	{UsernsLSM, ExitNoBox, "AppArmor refuses user namespaces to bubblewrap", "install init/apparmor/bwrap as /etc/apparmor.d/bwrap and run apparmor_parser -r on it"},
 	{MountRefused, ExitNoBox, "the kernel gives user namespaces, and refuses mounts in them", "start the container with --security-opt apparmor=unconfined (with SELinux: label=disable)"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -180,6 +181,23 @@ func (b *bed) start(t *testing.T, flags []string, command ...string) (id string)
 	id = b.must(t, b.podman(append(append(args, tag), command...)...))
 	t.Cleanup(func() { b.must(t, b.podman("rm", "--force", "--time", "0", id)) })
 	return id
+}
+
+// exec runs a command beside a container's own.
+func (b *bed) exec(id string, argv ...string) rig.Output {
+	cmd := b.podman(append([]string{"exec", id}, argv...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	return rig.Output{Stdout: out.String(), Stderr: errs.String(), Code: rig.Code(err)}
+}
+
+var checked = regexp.MustCompile(`(\d+)/(\d+) checks passed\n?$`)
+
+// passed tells whether a self-check was carried out, and held.
+func passed(out string) bool {
+	m := checked.FindStringSubmatch(out)
+	return m != nil && m[1] == m[2] && len(m[1]) > 1
 }
 
 // said waits for a line of a container's.
