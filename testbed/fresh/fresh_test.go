@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 var (
@@ -29,10 +31,34 @@ func (m *machine) as(t *testing.T, suite string) (home string, wrap func(string)
 	if suite == "bookworm" {
 		return "root", func(script string) string { return "cd /root/botbox && " + script }
 	}
+	return m.sudoer(t)
+}
+
+// sudoer makes a user who may do everything through sudo.
+func (m *machine) sudoer(t *testing.T) (home string, wrap func(string) string) {
+	t.Helper()
 	m.install(t, "sudo")
 	m.must(t, time.Minute, "useradd --create-home --shell /bin/sh dev && echo 'dev ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/dev")
 	return "home/dev", func(script string) string {
-		return "chown -R dev:dev /home/dev && cd /home/dev/botbox && exec setpriv --reuid dev --regid dev --init-groups env HOME=/home/dev sh -c '" + script + "'"
+		file := filepath.Join(m.dir, "upper/srv/script")
+		if err := os.WriteFile(file, []byte(script), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return "chown -R dev:dev /home/dev && cd /home/dev/botbox && exec setpriv --reuid dev --regid dev --init-groups env HOME=/home/dev sh /srv/script"
+	}
+}
+
+// TestLaptop: the page for a laptop, as it is written.
+func TestLaptop(t *testing.T) {
+	blocks := rig.Page(t, "docs/laptop.md", "laptop")
+	for _, suite := range suites {
+		t.Run(suite, func(t *testing.T) {
+			m := newMachine(t, suite)
+			home, wrap := m.sudoer(t)
+			m.clone(t, home+"/botbox")
+			got := m.must(t, 10*time.Minute, wrap(rig.Script(blocks)))
+			rig.Printed(t, "docs/laptop.md", blocks, got.Stdout)
+		})
 	}
 }
 

@@ -58,7 +58,7 @@ func newMachine(t *testing.T, suite string, layers ...string) *machine {
 	for _, layer := range layers {
 		m.lower = layer + ":" + m.lower
 	}
-	for _, name := range []string{"upper", "work", "root", "compiled/upper", "compiled/work"} {
+	for _, name := range []string{"upper/srv", "work", "root", "compiled/upper", "compiled/work"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -99,15 +99,19 @@ func (b *bed) make() (err error) {
 // only without chroot, which is the isolation that works everywhere. Go,
 // the modules and what it compiled before come from this machine.
 func (b *bed) build(name, file, context string, more ...string) *exec.Cmd {
+	argv := append(append(b.builder(), "-t", name, "-f", file), more...)
+	return b.command("unshare", append(argv, context)...)
+}
+
+func (b *bed) builder() []string {
 	env := func(name string) string {
 		out, _ := exec.Command("go", "env", name).Output()
 		return strings.TrimSpace(string(out))
 	}
-	argv := append([]string{"-n", "buildah", "bud", "--isolation", "chroot", "--layers", "--pull-never",
+	return []string{"-n", "buildah", "bud", "--isolation", "chroot", "--layers", "--pull-never",
 		"--build-arg", "BUILD=" + rig.Build, "--build-arg", "GOPROXY=file:///modules",
 		"-v", env("GOROOT") + ":/usr/local/go:ro", "-v", env("GOMODCACHE") + "/cache/download:/modules:ro",
-		"-v", env("GOCACHE") + ":/root/.cache/go-build", "-t", name, "-f", file}, more...)
-	return b.command("unshare", append(argv, context)...)
+		"-v", env("GOCACHE") + ":/root/.cache/go-build"}
 }
 
 func (b *bed) podman(args ...string) *exec.Cmd {

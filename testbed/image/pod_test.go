@@ -133,6 +133,8 @@ func TestPod(t *testing.T) {
 	if got := exec("botbox", "report", "--json"); !strings.Contains(got.Stdout, `"name":"hidepid","state":"done"`) || strings.Contains(got.Stdout, `"state":"refused"`) {
 		t.Errorf("%+v", got)
 	}
+	b.page(t, "docs/kubernetes.md", rig.Page(t, "docs/kubernetes.md", "pod"), "kubectl",
+		`[ "$1 $2 $3" = "exec botbox-0 --" ] || exit 1; shift 3; exec `+quoted(b.podman("exec", id).Args)+` "$@"`)
 	spec := `{"argv":["sh","-c","echo $MINE; ls /keys /given 2>&1 | grep -c cannot"],"cwd":"/workspace","env":{"MINE":{"secret":"ref:claude"}},"env_extra_names":["MINE"]}`
 	if got := exec("sh", "-c", "echo '"+spec+"' | botbox run --spec -"); got.Stdout != key+"\n2\n" {
 		t.Errorf("a key that a spec names: %+v", got)

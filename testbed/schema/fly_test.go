@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,6 +52,12 @@ func TestFly(t *testing.T) {
 	if f.KillSignal != "SIGTERM" || f.Env["OMB_BOT_BOX"] != "1" || f.Mounts.Destination != "/var/lib/botbox" || len(f.VM) != 1 {
 		t.Errorf("%+v", f)
 	}
+	// testbed/image starts the image so, and reads no TOML.
+	made, err := json.MarshalIndent(f, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "../image/testdata/fly.json", append(made, '\n'))
 	if _, unknown, err := parse(strings.Replace(text, "kill_timeout", "kill_time_out", 1)); err == nil && len(unknown) == 0 {
 		t.Error("a misspelt setting is taken")
 	}
