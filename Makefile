@@ -46,10 +46,12 @@ test-systemd: setup-test
 test-image: setup-test
 	$(ROOT) go test -count=1 -v ./testbed/image
 
-# The image, with whatever builds images here: make image CONTAINER=podman
+# The image, with whatever builds images here: make image CONTAINER=podman. It
+# is started once to see what it needs.
 CONTAINER ?= docker
 image:
 	$(CONTAINER) build --build-arg BUILD=$(BUILD) -t botbox .
+	sh testbed/image/figures.sh $(CONTAINER) botbox
 
 # What a change has to pass before it is handed in.
 check: test

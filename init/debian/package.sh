@@ -34,7 +34,7 @@ build=${BUILD:-$(git -C "$top" rev-parse --short=12 HEAD 2>/dev/null || echo dev
 # Older than any release, and newer with each day.
 version=${2:-0~$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d.%H%M%S).$build}
 arch=$(dpkg --print-architecture)
-maintainer="${DEBFULLNAME:-whoever built it} <${DEBEMAIL:-root@localhost.localdomain}>"
+maintainer="${DEBFULLNAME:-whoever built it} <${DEBEMAIL:-botbox@localhost.localdomain}>"
 
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT

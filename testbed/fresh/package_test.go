@@ -77,6 +77,8 @@ func TestLintian(t *testing.T) {
 	}
 	if got := m.run(t, 2*time.Minute, "lintian --fail-on error,warning --display-info /srv/"+filepath.Base(good)); got.Code != 0 {
 		t.Errorf("%s%s", got.Stdout, got.Stderr)
+	} else {
+		t.Log(got.Stdout)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	tag        = "localhost/botbox:test"
 	debian     = "docker.io/library/debian:trixie-slim" // the names that the Dockerfile's short ones stand for
 	golang     = "docker.io/library/golang:1.26-trixie"
-	eachWithin = 2 * time.Minute
+	eachWithin = 4 * time.Minute
 )
 
 // bed is a storage of images and containers of this run's own.

@@ -123,7 +123,15 @@ func TestPod(t *testing.T) {
 	id := b.start(t, p.flags(box, volumes), box.Args...)
 	b.said(t, id, "event=worker-started", 1)
 	exec := func(argv ...string) rig.Output { return b.exec(id, argv...) }
-	rig.Eventually(t, 30*time.Second, "the pod is ready", func() bool { return exec(box.ReadinessProbe.Exec.Command...).Code == 0 })
+	var probe rig.Output
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Second) {
+		if probe = exec(box.ReadinessProbe.Exec.Command...); probe.Code == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the pod is not ready: %+v\n%+v\n%s", probe, exec("botbox", "report", "--json"), b.must(t, b.podman("logs", id)))
+		}
+	}
 	if got := exec(box.LivenessProbe.Exec.Command...); got.Code != 0 {
 		t.Errorf("not alive: %+v", got)
 	}

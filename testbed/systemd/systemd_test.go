@@ -177,8 +177,7 @@ func TestPage(t *testing.T) {
 		}
 		text += "export " + name + "='" + strings.TrimSpace(string(value)) + "'\n"
 	}
-	text +=
-		"printf '#!/bin/sh\nexec \"$@\"\n' >/usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo\n" +
+	text += "printf '#!/bin/sh\nexec \"$@\"\n' >/usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo\n" +
 		"cd /srv/botbox && sh /page.sh >/out/said 2>/out/errors; echo $? >/out/code\n" +
 		"echo DONE >/out/log\nsystemctl poweroff --force --force\n"
 	for name, content := range map[string]string{script: text, dir + "/page.sh": rig.Script(blocks)} {
