@@ -9,9 +9,9 @@ ARGS ?=
 
 # Tests of the supervisor, and those that become another user, need root. Its
 # HOME is its own, so that no file of root's gets into the caller's caches.
-ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN")
+ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN" "BOTBOX_FRESH=$$BOTBOX_FRESH")
 
-.PHONY: install uninstall deb build run test test-vm test-systemd test-image image check bench fuzz setup-run setup-test clean
+.PHONY: install uninstall deb build run test test-vm test-systemd test-image test-fresh image check bench fuzz setup-run setup-test clean
 
 build:
 	@mkdir -p bin
@@ -31,7 +31,7 @@ run: setup-run build
 # limits are kept on a quiet machine only. A part of it: make test TESTS=./shared/...
 TESTS ?= ./...
 test: setup-test build
-	$(ROOT) go test -count=1 -p 1 $(TESTS)
+	$(ROOT) go test -count=1 -p 1 -timeout 40m $(TESTS)
 
 # The part of it that boots virtual machines: cgroup limits, Landlock, AppArmor
 # and vsock for real, and the supervisor as the first process of a machine.
@@ -41,6 +41,11 @@ test-vm: setup-test
 # The unit, the account, the journal and the watchdog under a real systemd.
 test-systemd: setup-test
 	$(ROOT) go test -count=1 -v ./testbed/systemd
+
+# The two commands, the Debian package and the page for a laptop, each on a fresh
+# Debian 12 and 13. BOTBOX_FRESH=all runs all of `make test` there, not a part.
+test-fresh: setup-test
+	$(ROOT) go test -count=1 -v -timeout 3h ./testbed/fresh
 
 # The Dockerfile, built and run with every set of flags.
 test-image: setup-test
