@@ -83,7 +83,8 @@ func TestLintian(t *testing.T) {
 }
 
 // everything lists all that is there but for dpkg's own books.
-const everything = `find / -xdev '(' -path /var/lib/dpkg -o -path /var/log/dpkg.log ')' -prune -o -printf '%p %y %m %u %g %l' '(' -type f -exec sh -c 'md5sum <"$1"' sh {} ';' -o -printf '\n' ')' | sort`
+const everything = `found() { find / -xdev '(' -path /var/lib/dpkg -o -path /var/log/dpkg.log ')' -prune -o "$@"; }
+found -printf '%p %y %m %u %g %l\n' | sort; found -type f -print0 | sort -z | xargs -0 md5sum`
 
 // TestPackage: installed by dpkg, it is complete and starts nothing; what it
 // made stays on an upgrade and on removal, and goes on purge, but for the account.
@@ -104,6 +105,9 @@ func TestPackage(t *testing.T) {
 				t.Errorf("it does not say what it did:\n%s", got.Stdout)
 			}
 			m.works(t)
+			if seen := strings.Join(difference(before, m.must(t, time.Minute, everything).Stdout), "\n"); !strings.Contains(seen, "/usr/libexec/botbox/botbox f 711 root root") || !strings.Contains(seen, "/var/lib/maus d 700 maus maus") {
+				t.Fatalf("what was installed is not seen:\n%s", seen)
+			}
 			m.must(t, time.Minute, "test -e /var/lib/botbox && dpkg -i /srv/botbox_1~second_*.deb && test -e /var/lib/botbox && dpkg -l botbox | grep -q 1~second")
 			m.must(t, time.Minute, "echo OMB_LOG=text >/etc/botbox.env && dpkg -r botbox && test -e /var/lib/botbox && test -e /etc/botbox.env && test ! -e /usr/libexec/botbox && ! command -v botbox")
 			m.must(t, time.Minute, "dpkg -P botbox && ! dpkg -l botbox")
@@ -119,7 +123,7 @@ func TestPackage(t *testing.T) {
 }
 
 // account is what a new account changes.
-var account = regexp.MustCompile(`^/etc/((passwd|group|shadow|gshadow)-? |\.pwd\.lock | d )|^/etc d `)
+var account = regexp.MustCompile(`[ /]etc/((passwd|group|shadow|gshadow)-?|\.pwd\.lock)( f |$)`)
 
 // works tries the installed programs: nothing runs, the machine can box, the
 // check holds, and the supervisor boxes a command.
