@@ -34,13 +34,14 @@ done
 id=$($container run --detach $flags "$@" "$image")
 # shellcheck disable=SC2086
 trap '$container rm --force "$id" >/dev/null' EXIT
-# At rest: after the self-check of its start.
+# At rest: after the self-check of its start. The kernel keeps 15 letters of a
+# name.
 # shellcheck disable=SC2086,SC2016
 rest=$($container exec --privileged "$id" sh -c '
 	for _ in $(seq 60); do
 		if botbox report --json 2>/dev/null | grep -q "\"verdict\":\"pass\""; then
 			sleep 2
-			cat $(grep -lE "^botbox(-supervisor)?$" /proc/[0-9]*/comm | sed s/comm/smaps_rollup/) | sed -n "s/^Pss: *\([0-9]*\) kB/\1/p"
+			cat $(grep -lE "^botbox(-supervis)?$" /proc/[0-9]*/comm | sed s/comm/smaps_rollup/) | sed -n "s/^Pss: *\([0-9]*\) kB/\1/p"
 			exit
 		fi
 		sleep 0.5
