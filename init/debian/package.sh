@@ -5,7 +5,7 @@
 #   init/debian/package.sh FOLDER [VERSION]      or: make deb
 #
 # Two runs on one commit give the same bytes: every date is SOURCE_DATE_EPOCH,
-# the commit's if it is not set. The version is the commit's day and name if
+# the commit's if it is not set (without git: CHANGELOG.md's). The version is the commit's day and name if
 # none is given. DEBFULLNAME and DEBEMAIL say who vouches for the package, as
 # for Debian's own tools.
 set -eu
@@ -27,9 +27,7 @@ for tool in dpkg-deb dpkg gzip md5sum; do
 	command -v "$tool" >/dev/null || fail "$tool is not installed" "make the package on Debian or Ubuntu"
 done
 
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null)} ||
-	fail "there is no date for the package" "set SOURCE_DATE_EPOCH, or work in a git checkout"
-export SOURCE_DATE_EPOCH
+export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null || stat -c %Y "$top/CHANGELOG.md")}"
 build=${BUILD:-$(git -C "$top" rev-parse --short=12 HEAD 2>/dev/null || echo dev)}
 # Older than any release, and newer with each day.
 version=${2:-0~$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d.%H%M%S).$build}

@@ -178,7 +178,7 @@ func TestPage(t *testing.T) {
 		text += "export " + name + "='" + strings.TrimSpace(string(value)) + "'\n"
 	}
 	text += "printf '#!/bin/sh\nexec \"$@\"\n' >/usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo\n" +
-		"cd /srv/botbox && sh /page.sh >/out/said 2>/out/errors; echo $? >/out/code\n" +
+		"cd /srv/botbox && sh /page.sh >/out/said 2>/out/errors; echo $? >/out/code; journalctl -n 40 -o short-monotonic >>/out/errors\n" +
 		"echo DONE >/out/log\nsystemctl poweroff --force --force\n"
 	for name, content := range map[string]string{script: text, dir + "/page.sh": rig.Script(blocks)} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
