@@ -159,9 +159,11 @@ func (b *bed) remove() {
 	}
 }
 
-// Flags that a container is run with here whatever the row: the first three
-// because of this kind of machine, whose root may raise no limit.
-var always = []string{"--pull", "never", "--network", "none", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"}
+// Flags that a container is run with here whatever the row: the limits because of
+// this kind of machine, whose root may raise none; the last so that a container's
+// cgroups go with it, where podman would leave an empty folder of its own in each
+// tree (runc refuses to do without any).
+var always = []string{"--pull", "never", "--network", "none", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096", "--cgroup-parent", "/"}
 
 // working are the flags that the README names for podman.
 var working = []string{"--cap-add", "SYS_ADMIN", "--security-opt", "unmask=ALL"}

@@ -286,6 +286,10 @@ func TestStop(t *testing.T) {
 	b := ready(t)
 	id := b.start(t, working, "sh", "-c", `trap 'echo asked to end; exit 9' TERM; echo up; while :; do sleep 0.1; done`)
 	b.said(t, id, "up", 1)
+	pid := b.must(t, b.podman("inspect", "--format", "{{.State.Pid}}", id))
+	if groups, err := os.ReadFile("/proc/" + pid + "/cgroup"); err != nil || !strings.Contains(string(groups), ":/libpod-"+id) {
+		t.Errorf("its cgroups are not its own, and leave a folder: %s %v", groups, err)
+	}
 	begin := time.Now()
 	b.must(t, b.podman("stop", "--time", "20", id))
 	t.Logf("stopped in %v", time.Since(begin))
