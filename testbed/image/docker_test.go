@@ -40,7 +40,7 @@ func TestDockersFilter(t *testing.T) {
 	b := ready(t)
 	default_, ours := dockers(t)
 	const (
-		fix = "hint: start the container with --security-opt seccomp=unconfined, or with --cap-add SYS_ADMIN and, in Docker, --security-opt seccomp=init/docker-seccomp.json; " +
+		fix = "hint: start the container with --security-opt seccomp=unconfined, or with --cap-add SYS_ADMIN and, in Docker, --security-opt seccomp=init/docker-seccomp.json (Kubernetes: seccompProfile Unconfined); " +
 			"the service with RestrictNamespaces=no\nreason: userns-seccomp\n"
 	)
 	for _, c := range []struct{ what, flags, refused string }{

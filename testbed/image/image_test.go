@@ -139,7 +139,7 @@ func TestAudit(t *testing.T) {
 func TestFlags(t *testing.T) {
 	b := ready(t)
 	const (
-		masked = "hint: start the container with --security-opt systempaths=unconfined (podman: unmask=ALL)\nreason: proc-masked\n"
+		masked = "hint: start the container with --security-opt systempaths=unconfined (podman: unmask=ALL; Kubernetes: procMount: Unmasked)\nreason: proc-masked\n"
 		seen   = "step hidepid refused"
 		// Every capability that the supervisor starts with a use for.
 		least   = "--security-opt unmask=ALL --cap-drop ALL --cap-add SYS_ADMIN,SETPCAP,SETUID,SETGID,KILL,CHOWN,FOWNER,FSETID"
