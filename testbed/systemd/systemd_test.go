@@ -156,6 +156,15 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// upgrade: a running service is started again, for programs of two builds refuse
+// one another; one that is stopped stays so.
+const upgrade = `
+upgraded() { DEBIAN_FRONTEND=noninteractive apt-get install -y -q --reinstall ./bin/botbox_*.deb >&2; }
+before=$(systemctl show -P MainPID botbox)
+upgraded
+{ [ "$(systemctl show -P MainPID botbox)" != "$before" ] && systemctl is-active botbox; systemctl stop botbox; upgraded; systemctl is-active botbox || true; } >/out/upgrade
+`
+
 // TestPage: the page for a systemd host, as it is written. Who reads it has sudo;
 // here root reads it.
 func TestPage(t *testing.T) {
@@ -180,7 +189,8 @@ func TestPage(t *testing.T) {
 	text += "printf '#!/bin/sh\nexec \"$@\"\n' >/usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo\n" +
 		"cd /srv/botbox && sh /page.sh >/out/said 2>/out/errors; echo $? >/out/code; journalctl -n 40 -o short-monotonic >>/out/errors\n" +
 		"echo DONE >/out/log\nsystemctl poweroff --force --force\n"
-	for name, content := range map[string]string{script: text, dir + "/page.sh": rig.Script(blocks)} {
+	last := len(blocks) - 1 // takes everything away
+	for name, content := range map[string]string{script: text, dir + "/page.sh": rig.Script(blocks[:last]) + upgrade + rig.Script(blocks[last:])} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -192,6 +202,9 @@ func TestPage(t *testing.T) {
 	}
 	if code := read("code"); code != "0\n" {
 		t.Errorf("it ended with %s\n%s", code, read("errors"))
+	}
+	if got := read("upgrade"); got != "active\ninactive\n" {
+		t.Errorf("upgrades of a service that runs and of one that is stopped: %q\n%s", got, read("errors"))
 	}
 	rig.Printed(t, "docs/systemd.md", blocks, read("said"))
 }
