@@ -262,6 +262,9 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%v: %+v", flags, got)
 		}
 	}
+	if got := b.exec(b.start(t, flags), "botbox", "check"); !passed(got.Stdout) {
+		t.Errorf("the self-check does not pass with what compose.yaml says: %+v", got)
+	}
 	if got := b.run(t, "", append([]string{"--entrypoint", "/bin/sh"}, flags...), "-c", "echo >/usr/bin/new"); !strings.Contains(got.Stderr, "Read-only file system") {
 		t.Errorf("root writes the image's folders: %+v", got)
 	}
