@@ -16,14 +16,16 @@ import (
 func TestRecipes(t *testing.T) {
 	for _, c := range []struct {
 		script, variable string
-		final            string // what it prints; KEY stands for its own hash
-		within           string // the file in it that shows that it is whole; empty: it is one file
-		not, says        string // an argument that it refuses, and how
+		asks             []string // its arguments
+		final            string   // what it prints; KEY stands for its own hash
+		within           string   // the file in it that shows that it is whole; empty: it is one file
+		not, says        string   // an argument that it refuses, and how
 	}{
-		{"testbed/vm/make.sh", "BOTBOX_VM_DIR", "trixie-KEY", "versions", "sid", "there is no recipe for sid"},
-		{"testbed/image/make.sh", "BOTBOX_IMAGE_DIR", "trixie-KEY.tar", "", "trixie", "it takes no argument"},
+		{"testbed/vm/make.sh", "BOTBOX_VM_DIR", nil, "trixie-KEY", "versions", "sid", "there is no recipe for sid"},
+		{"testbed/image/make.sh", "BOTBOX_IMAGE_DIR", []string{"slim"}, "slim-KEY.tar", "", "sid", "there is no recipe for sid"},
+		{"testbed/image/make.sh", "BOTBOX_IMAGE_DIR", []string{"bookworm"}, "bookworm-KEY.tar", "", "", "there is no recipe for nothing"},
 	} {
-		t.Run(c.script, func(t *testing.T) {
+		t.Run(strings.Join(append([]string{c.script}, c.asks...), " "), func(t *testing.T) {
 			recipe, err := os.ReadFile(filepath.Join(Root(), c.script))
 			if err != nil {
 				t.Fatal(err)
@@ -43,13 +45,13 @@ func TestRecipes(t *testing.T) {
 				out, err := cmd.Output()
 				return string(out), errs.String(), err
 			}
-			if out, said, err := run(); err == nil || out != "" || !strings.Contains(said, "\nhint: ") {
+			if out, said, err := run(c.asks...); err == nil || out != "" || !strings.Contains(said, "\nhint: ") {
 				t.Errorf("mmdebstrap failed: %q %q %v", out, said, err)
 			}
 			if left, _ := os.ReadDir(cache); len(left) != 1 || left[0].Name() != ".gitignore" {
 				t.Errorf("left: %v", left)
 			}
-			if out, said, err := run(c.not); err == nil || out != "" || !strings.Contains(said, c.says+"\nhint: ") {
+			if out, said, err := run(strings.Fields(c.not)...); err == nil || out != "" || !strings.Contains(said, c.says+"\nhint: ") {
 				t.Errorf("another argument: %q %q %v", out, said, err)
 			}
 			final := filepath.Join(cache, strings.Replace(c.final, "KEY", fmt.Sprintf("%x", sha256.Sum256(recipe))[:12], 1))
@@ -57,7 +59,7 @@ func TestRecipes(t *testing.T) {
 			if err := errors.Join(os.MkdirAll(filepath.Dir(whole), 0o755), os.WriteFile(whole, nil, 0o644)); err != nil {
 				t.Fatal(err)
 			}
-			if out, said, err := run(); err != nil || out != final+"\n" || said != "" {
+			if out, said, err := run(c.asks...); err != nil || out != final+"\n" || said != "" {
 				t.Errorf("made before: %q %q %v, want %q", out, said, err, final)
 			}
 		})
