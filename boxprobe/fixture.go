@@ -60,6 +60,7 @@ type Fixture struct {
 	TmpFile    string `json:"tmp_file"`     // T1
 	VarTmpFile string `json:"var_tmp_file"` // T2
 	RunFile    string `json:"run_file"`     // T2
+	ShmFile    string `json:"shm_file"`     // F29
 
 	ReadOnly []string `json:"read_only"` // W1: folders on a read-only mount
 	Unbound  []string `json:"unbound"`   // W1: folders of the user outside, not in the box
@@ -82,6 +83,7 @@ type Fixture struct {
 	Nofile   int    `json:"nofile"`   // L03: how many open files one of them may have
 
 	inherited []string // what was open when the probe began
+	path      string   // of the fixture itself
 }
 
 func readFixture(path string) (*Fixture, error) {
@@ -89,7 +91,11 @@ func readFixture(path string) (*Fixture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the fixture: %w", err)
 	}
-	return parseFixture(text)
+	f, err := parseFixture(text)
+	if err == nil {
+		f.path = path
+	}
+	return f, err
 }
 
 func parseFixture(text []byte) (*Fixture, error) {

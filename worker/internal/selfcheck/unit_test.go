@@ -206,6 +206,7 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"no terminal":            {"P11", func(e *evidence) { e.terminal[1] = nil }},
 		"no files about CPUs":    {"F12", func(e *evidence) { e.CPUFiles = []string{"/nonexistent"} }},
 		"nothing exchanged":      {"F23", func(e *evidence) { os.Rename(e.at("another"), e.at("nobody")) }},
+		"no file in /dev/shm":    {"F29", remove(func(e *evidence) string { return e.ShmFile })},
 		"no file in /tmp":        {"T1", remove(func(e *evidence) string { return e.TmpFile })},
 		"no file in /var/tmp":    {"T2", remove(func(e *evidence) string { return e.VarTmpFile })},
 		"no file in /run":        {"T2", remove(func(e *evidence) string { return e.RunFile })},
@@ -299,7 +300,7 @@ func TestProviderSeesWhatCameAlong(t *testing.T) {
 func TestRemoveTakesEverything(t *testing.T) {
 	before := litter(t)
 	e := visited(t)
-	folders := []string{e.root, filepath.Dir(e.TmpFile), filepath.Dir(e.VarTmpFile), filepath.Dir(e.RunFile)}
+	folders := []string{e.root, filepath.Dir(e.TmpFile), filepath.Dir(e.VarTmpFile), filepath.Dir(e.RunFile), filepath.Dir(e.ShmFile)}
 	for _, dir := range folders {
 		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 || before[dir] {
 			t.Errorf("%s: %v, %v", dir, st, err)
