@@ -27,7 +27,7 @@ func fileRows() []Check {
 			"outside: the file is there before and after; inside: the folder can be written",
 			func(f *Fixture) Result { return worst(ownFolder("/dev/shm"), unreadable(f.ShmFile, f.Marker)) }},
 		{"F30", writable, full, "leave a file in HOME", "it is not in the account's", []string{"bind-home"},
-			"inside: it can be written and read", func(f *Fixture) Result { return leaves(f, filepath.Join(os.Getenv("HOME"), "boxprobe.f30")) }},
+			"inside: it can be written and read", leavesInHome},
 		{"F31", mounts, full, "open the file that our command line names for writing", "EROFS", []string{"argv-rw"},
 			"inside: it can be read", func(f *Fixture) Result { return readOnly(f.path) }},
 		{"F32", mounts, full, "write, rename and replace the box's first program", "EROFS; EBUSY", []string{"entry-rw"},
@@ -101,6 +101,14 @@ func leaves(f *Fixture, path string) Result {
 		return unclear("a file cannot be left: %v", errno(errors.Join(err, readErr)))
 	}
 	return pass("a file was left")
+}
+
+// leavesInHome knows HOME by the account's, at whose path the box has its own.
+func leavesInHome(f *Fixture) Result {
+	if f.HomeFile == "" {
+		return unclear("the fixture names no HOME")
+	}
+	return leaves(f, filepath.Join(filepath.Dir(filepath.Dir(f.HomeFile)), "boxprobe.f30"))
 }
 
 // entryHolds tries the one program of ours that stays in a box: what runs ssh
