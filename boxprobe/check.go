@@ -119,6 +119,7 @@ func table() []Check {
 	for _, part := range [][]Check{
 		fileChecks(), pidChecks(), netChecks(), envChecks(), tmpChecks(), writeChecks(), brokerChecks(),
 		fileExtras(), pidExtras(), syscallExtras(), limitExtras(), landlockExtras(),
+		kernelChecks(), foreignChecks(), reachChecks(), gateChecks(), misuseChecks(), resourceChecks(),
 		fileRows(), socketRows(), processRows(), environmentRows(), outsideRows(),
 	} {
 		all = append(all, part...)

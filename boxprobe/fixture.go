@@ -49,6 +49,16 @@ type Fixture struct {
 	InternalRoute string `json:"internal_route"` // N2: answered 200 through the gate
 	OtherRoute    string `json:"other_route"`    // N2: to be refused by it
 
+	LoopbackV6  int    `json:"loopback_v6"`  // N02: a port of ::1 outside; 0: there is no ::1
+	MappedPort  int    `json:"mapped_port"`  // N02: a port of 127.0.0.1 outside
+	UDPPort     int    `json:"udp_port"`     // N04: a port of 127.0.0.1 outside that answers datagrams
+	Abstract    string `json:"abstract"`     // N07: the name of a socket outside
+	Far         string `json:"far"`          // N10: ADDR:PORT that the egress gate lets through
+	FarSays     string `json:"far_says"`     // N10: what it answers
+	FarName     string `json:"far_name"`     // N19: a name of it
+	TurningName string `json:"turning_name"` // N12: a name whose second answer is this machine
+	RelayPort   int    `json:"relay_port"`   // N17: where a redirect is delivered
+
 	EnvCloud       []string `json:"env_cloud"`       // E1
 	EnvCredentials []string `json:"env_credentials"` // E2
 	EnvUnlisted    []string `json:"env_unlisted"`    // E3
@@ -77,10 +87,19 @@ type Fixture struct {
 	ScanExtra  []string `json:"scan_extra"`  // B2: more folders to search
 	UpstreamOK string   `json:"upstream_ok"` // B4: what the upstream's answer holds when the key was right
 
+	ForeignToken string   `json:"foreign_token"` // B10: of another box
+	DeadTokens   []string `json:"dead_tokens"`   // B08: revoked, expired
+	Decoy        string   `json:"decoy"`         // B07 B13: ADDR:PORT outside that no key may reach
+
+	SessionKey   string `json:"session_key"`    // S10: the name of a key in the session of whoever starts the box
+	NoSessionKey string `json:"no_session_key"` // S10: why none could be planted
+
 	Landlock int    `json:"landlock"` // the version of the kernel's
 	Walled   string `json:"walled"`   // S15: in the box, on a writable mount, and not among what may be written
 	Pids     int    `json:"pids"`     // L01: how many processes the box may have
 	Nofile   int    `json:"nofile"`   // L03: how many open files one of them may have
+	TmpMB    int    `json:"tmp_mb"`   // L05: the size of /tmp
+	FileMB   int    `json:"file_mb"`  // L06: the size of the largest file
 
 	inherited []string // what was open when the probe began
 	path      string   // of the fixture itself

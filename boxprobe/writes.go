@@ -16,7 +16,7 @@ func writeChecks() []Check {
 			"EROFS in /usr, /etc, /opt and the code; ENOENT elsewhere", []string{"writable-usr", "bind-home"},
 			"outside: the folders are unchanged afterwards", writesRefused},
 		{"W2", writable, seed, "write the work folder and the bot's folder; ask the egress gate for this machine",
-			"the writes land; the gate answers 403", []string{"no-work", "egress-open"},
+			"the writes land; the gate answers 403", []string{"no-work", "egress-open", "no-egress"},
 			"outside: the files are there afterwards, and the port was not reached", ownFoldersAndGate},
 	}
 }

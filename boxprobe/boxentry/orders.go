@@ -20,6 +20,7 @@ type orders struct {
 	tty     bool
 	pipe    bool
 	core    bool // the caller's limit of core files stays: the self-check has taken it away
+	score   bool // and so does its score for the moment when memory is short
 	command []string
 }
 
@@ -59,6 +60,8 @@ func (o *orders) set(name, value string) (err error) {
 		o.pipe, err = strconv.ParseBool(value)
 	case "core":
 		o.core, err = strconv.ParseBool(value)
+	case "score":
+		o.score, err = strconv.ParseBool(value)
 	default:
 		err = errors.New("unknown")
 	}

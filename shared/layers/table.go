@@ -46,7 +46,7 @@ var table = []Row{
 			{"a public destination (unless `--allow-host` or `net.egress` says so), and what is sent there", "worker.TestClientsWorkThroughTheGates"},
 			{"what the harness routes allow with a valid bearer", "worker.TestTheHarnessGate"},
 		},
-		Checks: []string{"N1", "N2", "N3", "N4", "N5"}, Shown: []string{"worker.TestTheEgressGate"},
+		Checks: []string{"N1", "N2", "N3", "N4", "N5", "N02", "N04", "N07", "N08", "N09", "N10", "N11", "N12", "N13", "N14", "N15", "N16", "N17", "N18", "N19", "N20"}, Shown: []string{"worker.TestTheEgressGate"},
 		Means: "a bot reaches this machine or its network directly", Do: rebuild,
 	},
 	{
@@ -64,7 +64,7 @@ var table = []Row{
 			{"credentials that nothing leads to the broker in their engine's box (named in the report)", "worker/internal/turn.TestNoCredentialIsRawAndUnnamed"},
 			{"subscription sign-ins that `broker.logins` does not keep outside", "worker.TestGapAnEnginesSignInIsInItsBox"},
 		},
-		Checks: []string{"B1", "B2", "B3", "B4", "B5", "B6"}, Shown: []string{"worker.TestATokenDiesWithItsBox", "worker.TestAStolenTokenIsRevoked"},
+		Checks: []string{"B1", "B2", "B3", "B4", "B5", "B6", "B07", "B08", "B09", "B10", "B11", "B12", "B13", "B14"}, Shown: []string{"worker.TestATokenDiesWithItsBox", "worker.TestAStolenTokenIsRevoked"},
 		Means: "a bot holds a key, or can use one that it was not given", Do: "take the keys out of the worker's reach and exchange them at the provider; then " + rebuild,
 	},
 	{
@@ -92,7 +92,7 @@ var table = []Row{
 		ID: "seccomp", Name: "seccomp filter", Where: "every box, x86-64 and arm64",
 		Stops:  "mount, modules, bpf, perf, userfaultfd, keyrings, io_uring, nested namespaces, vsock and other socket families, typing on the terminal; programs of another architecture are killed",
 		Not:    []Gap{{"anything an engine, shell, git, npm or python uses", "worker.TestToolsWorkInABox"}},
-		Checks: []string{"S01", "S02", "S05", "S09", "S11", "S12", "N06", "P10"}, Shown: []string{"worker.TestBug_seccompForeignModes"},
+		Checks: []string{"S01", "S02", "S03", "S04", "S05", "S06", "S07", "S08", "S09", "S10", "S11", "S12", "S13", "S14", "S17", "S18", "N06", "P10"}, Shown: []string{"worker.TestBug_seccompForeignModes"},
 		Means: "a bot can call parts of the kernel that no engine needs and that attacks begin with", Do: rebuild,
 	},
 	{
@@ -119,7 +119,7 @@ var table = []Row{
 			{"how much of a disk one box takes: see Known gaps", "worker.TestGapADiskHasNoQuota"},
 			{"an engine that lowers its `oom_score_adj`, which is 500, again", "worker.TestGapAnEngineLowersItsScore"},
 		},
-		Checks: []string{"P17", "L02", "L01", "L03"}, Shown: []string{"worker.TestAForkBombStaysInItsBox", "worker.TestABoxDiesBeforeTheWorker", "worker.TestTheLargestFile", "worker.TestADiskIsNotFilled"},
+		Checks: []string{"P17", "L02", "L01", "L03", "L04", "L05", "L06", "L07"}, Shown: []string{"worker.TestAForkBombStaysInItsBox", "worker.TestABoxDiesBeforeTheWorker", "worker.TestTheLargestFile", "worker.TestADiskIsNotFilled"},
 		Means: "one bot can starve the others and the server", Do: "see what the row says of this machine's limits (ulimit -a of the worker), and restart the worker",
 	},
 	{

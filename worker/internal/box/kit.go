@@ -111,11 +111,13 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 		}
 		h.Data = append(h.Data, k.pass(content))
 	}
-	filter, err := seccompFile(p.Seccomp)
-	if err != nil {
-		return err
+	if p.filtered() {
+		filter, err := seccompFile(p)
+		if err != nil {
+			return err
+		}
+		h.Seccomp = k.pass(filter)
 	}
-	h.Seccomp = k.pass(filter)
 	if err := k.connect(&h); err != nil {
 		return err
 	}
@@ -147,12 +149,15 @@ func again(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-func seccompFile(kind seccomp.Kind) (*os.File, error) {
+func seccompFile(p *Plan) (*os.File, error) {
+	if p.Lacks.Weakened != nil {
+		return Sealed("seccomp", p.Lacks.Weakened)
+	}
 	arch, err := seccomp.Native()
 	if err != nil {
 		return nil, reason.New(reason.BoxFailed, "no system-call filter for this processor: %w", err)
 	}
-	return Sealed("seccomp", seccomp.Assemble(kind, arch))
+	return Sealed("seccomp", seccomp.Assemble(p.Seccomp, arch))
 }
 
 // connect makes the entry socket and the status pipe. Our ends close on exec,

@@ -22,7 +22,7 @@ func TestNoPlanLacksAnything(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if p.Lacks.options() != nil || p.Lacks.Memfd || p.Lacks.CoreLimit || p.Lacks.Quiet != nil {
+		if p.Lacks.options() != nil || p.Lacks.Memfd || p.Lacks.CoreLimit || p.Lacks.KeepScore || p.Lacks.Weakened != nil || p.Lacks.Quiet != nil {
 			t.Errorf("%s lacks %+v", name, p.Lacks)
 		}
 		for _, m := range p.Mounts {
@@ -40,9 +40,12 @@ func TestWhatAPlanCanLack(t *testing.T) {
 		change      func(*Plan)
 		more, fewer string
 	}{
-		"capabilities": {func(p *Plan) { p.Lacks.CapDrop = true }, "--cap-add ALL", ""},
-		"its own user": {func(p *Plan) { p.Lacks.OwnID = true }, "--uid 0 --gid 0", ""},
-		"core limit":   {func(p *Plan) { p.Lacks.CoreLimit = true }, "core=true", ""},
+		"capabilities":   {func(p *Plan) { p.Lacks.CapDrop = true }, "--cap-add ALL", ""},
+		"its own user":   {func(p *Plan) { p.Lacks.OwnID = true }, "--uid 0 --gid 0", ""},
+		"core limit":     {func(p *Plan) { p.Lacks.CoreLimit = true }, "core=true", ""},
+		"score":          {func(p *Plan) { p.Lacks.KeepScore = true }, "score=true", ""},
+		"another filter": {func(p *Plan) { p.Lacks.Weakened = []byte{1} }, "", ""},
+		"the filter":     {func(p *Plan) { p.Lacks.Weakened = []byte{} }, "", "--seccomp"},
 		"bound by path": {func(p *Plan) {
 			i := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Dest == "/usr" })
 			p.Mounts[i].Careless.ByPath = true
@@ -55,7 +58,10 @@ func TestWhatAPlanCanLack(t *testing.T) {
 				t.Errorf("%s: %s is missing", name, word)
 			}
 		}
-		if more := len(got) - len(usual); more < 0 || more > len(strings.Fields(c.more)) {
+		if c.fewer != "" && (slices.Contains(got, c.fewer) || !slices.Contains(usual, c.fewer)) {
+			t.Errorf("%s: %s is still there", name, c.fewer)
+		}
+		if more := len(got) - len(usual); more < 0 && c.fewer == "" || more > len(strings.Fields(c.more)) {
 			t.Errorf("%s: %d words more", name, more)
 		}
 	}

@@ -224,7 +224,7 @@ func (p *probe) trial(bwrap string, upTo int) error {
 		}
 		args = append(args, options...)
 		if stage.filter {
-			filter, err := seccompFile(seccomp.Engine)
+			filter, err := seccompFile(&Plan{Seccomp: seccomp.Engine})
 			if err != nil {
 				return err
 			}

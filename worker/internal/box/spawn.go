@@ -32,6 +32,18 @@ func NewSpawner() *Spawner {
 	return s
 }
 
+// On runs a job on the thread, whose session keyring every program that it
+// starts inherits.
+func (s *Spawner) On(job func()) {
+	done := make(chan struct{})
+	s.jobs <- func() { job(); close(done) }
+	<-done
+}
+
+// Close ends the thread, and with it what Beside started. It is for a Spawner
+// of somebody's own, like the self-check's: the worker's lives as long as it.
+func (s *Spawner) Close() { close(s.jobs) }
+
 func (s *Spawner) start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	s.jobs <- func() { done <- cmd.Start() }

@@ -41,6 +41,16 @@ type fixture struct {
 	InternalRoute string `json:"internal_route"`
 	OtherRoute    string `json:"other_route"`
 
+	LoopbackV6  int    `json:"loopback_v6"`
+	MappedPort  int    `json:"mapped_port"`
+	UDPPort     int    `json:"udp_port"`
+	Abstract    string `json:"abstract"`
+	Far         string `json:"far"`
+	FarSays     string `json:"far_says"`
+	FarName     string `json:"far_name"`
+	TurningName string `json:"turning_name"`
+	RelayPort   int    `json:"relay_port"`
+
 	EnvCloud       []string `json:"env_cloud"`
 	EnvCredentials []string `json:"env_credentials"`
 	EnvUnlisted    []string `json:"env_unlisted"`
@@ -69,8 +79,17 @@ type fixture struct {
 	ScanExtra  []string `json:"scan_extra"`
 	UpstreamOK string   `json:"upstream_ok"`
 
+	ForeignToken string   `json:"foreign_token"`
+	DeadTokens   []string `json:"dead_tokens"`
+	Decoy        string   `json:"decoy"`
+
+	SessionKey   string `json:"session_key"`
+	NoSessionKey string `json:"no_session_key"`
+
 	Landlock int    `json:"landlock"`
 	Walled   string `json:"walled"`
 	Pids     int    `json:"pids"`
 	Nofile   int    `json:"nofile"`
+	TmpMB    int    `json:"tmp_mb"`
+	FileMB   int    `json:"file_mb"`
 }

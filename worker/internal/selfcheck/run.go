@@ -44,6 +44,8 @@ const within = 30 * time.Second
 const (
 	maxPids  = 256
 	maxFiles = 512
+	tmpMB    = 16
+	fileMB   = 12
 )
 
 // probePath is where boxprobe stands in the self-check's box.
@@ -67,13 +69,16 @@ func Run(r *turn.Runner, probe box.Program, w Wish) (report.Checks, error) {
 		return checks, err
 	}
 	checks.Results = judge(rows, nil, "the probe could not be sent into a box", nil)
-	o := &outside{}
+	// A thread of its own, for its session has a key in it that no turn's may have.
+	spawner := box.NewSpawner()
+	defer spawner.Close()
+	o := &outside{spawner: spawner}
 	defer func() {
 		if err := o.remove(); err != nil {
 			r.Log.Error("the self-check could not tidy up", slog.String("cause", err.Error()))
 		}
 	}()
-	if err := o.layOut(r.Spawner, probe); err != nil {
+	if err := o.layOut(probe); err != nil {
 		return checks, err
 	}
 	checks.Declared = o.declared(rows, under)
@@ -92,6 +97,9 @@ type visit struct {
 	wish  Wish
 	under []mutation
 	probe box.Program
+
+	boxPorts  box.Ports
+	delivered error // nil: the redirect was answered in the box
 }
 
 // run sends the probe into a box and judges what it reports.
@@ -105,12 +113,12 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	mine := v.runner(r, ports)
-	v.lookFor = r.Path
+	v.lookFor, v.boxPorts = r.Path, ports
 	leaks, err := v.leaks()
 	if err != nil {
 		return nil, err
 	}
-	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD + len(leaks), Change: v.change})
+	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD + len(leaks), Change: v.change, Front: v.front})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +136,7 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 	if err := checkBuild(out.build); err != nil {
 		return nil, err
 	}
-	e.results = out.lines
+	e.results, e.delivered = out.lines, v.delivered
 	e.judged(v.rows)
 	for id, why := range e.dead(after) {
 		dead[id] = why
@@ -141,7 +149,7 @@ func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
 	machine := box.LookAt(r.Machine.User, o.at("home"), o.DataDir)
 	machine.Nameless = r.Machine.Nameless
 	return &turn.Runner{
-		Spawner: r.Spawner, Path: r.Path, Entry: r.Entry, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
+		Spawner: o.spawner, Path: r.Path, Entry: r.Entry, Broker: o.broker, Egress: o.dialer(r.Egress), Secrets: r.Secrets,
 		Machine: machine,
 		Ports:   ports,
 		Harness: "tcp:" + o.server.address.String(),
@@ -153,15 +161,15 @@ func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
 // spec asks for the box of one bot's turn.
 func (v *visit) spec(file string) spec.Spec {
 	s := spec.Spec{
-		V: 1, Kind: "turn", Engine: "none", Bot: "own", Conversation: "own",
+		V: 1, ID: v.box, Kind: "turn", Engine: "none", Bot: "own", Conversation: "own",
 		Argv: []string{probePath, "--profile", v.wish.Profile, file},
-		Cwd:  v.WorkDir, Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated"},
+		Cwd:  v.WorkDir, Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated", Relay: true},
 		Paths: spec.Paths{
 			RW:        []string{v.BotDir},
 			RO:        []string{v.at("code"), v.at("data/hook-tokens/own"), v.Swapped},
 			ArgvFiles: []string{file},
 		},
-		Limits: spec.Limits{Pids: maxPids, Nofile: maxFiles},
+		Limits: spec.Limits{Pids: maxPids, Nofile: maxFiles, TmpMB: tmpMB, FileMB: fileMB},
 		Broker: spec.Broker{TTLS: 2 * int(within/time.Second)},
 		Env: map[string]spec.Value{
 			keyName:  {Text: secret.New(v.key)},
@@ -176,6 +184,7 @@ func (v *visit) spec(file string) spec.Spec {
 
 // change lets boxprobe in, and takes away what the mutations say.
 func (v *visit) change(p *box.Plan) {
+	v.ours, _ = tokenOf(p.Env[baseName]) // if there is none, B3 says so
 	// After the plan was made, so that Landlock does not know of it, and below
 	// none of the folders that it knows.
 	insert(p, box.Mount{Kind: box.Bind, Source: v.at("walled"), Dest: v.Walled, Reason: "the self-check's writable mount"})
@@ -183,6 +192,7 @@ func (v *visit) change(p *box.Plan) {
 	for _, m := range v.under {
 		m.change(v.outside, p)
 	}
+	p.Lacks.Weakened = v.weak.filter(p.Seccomp)
 }
 
 func (v *visit) probeMount() box.Mount {
@@ -197,7 +207,7 @@ func (v *visit) attend(r *turn.Runner, t *turn.Turn, seen *sighting) (out output
 		t.Abandon()
 		return out, "", err
 	}
-	stopped, looked := v.watch(t), make(chan sighting, 1)
+	stopped, delivered, looked := v.watch(t), v.deliver(t), make(chan sighting, 1)
 	go func() {
 		select {
 		case <-t.Ready():
@@ -212,7 +222,7 @@ func (v *visit) attend(r *turn.Runner, t *turn.Turn, seen *sighting) (out output
 	}
 	child.Wait()
 	got, cut := <-said, <-stopped
-	*seen = <-looked
+	v.delivered, *seen = <-delivered, <-looked
 	switch {
 	case cut != nil:
 		return out, "", cut
