@@ -23,6 +23,8 @@ func outsideRows() []Check {
 			[]string{"litter"}, "outside: what the probe wrote there is found", nil},
 		{"N18", netNS, full, "look for the box's listeners among the worker's open files when the box has ended", "none within a second, so that its network is gone",
 			[]string{"fd-hold"}, "outside: three of them were there while it ran", nil},
+		{"B15", broker, full, "call with the box's token when its engine has ended", "401",
+			[]string{"token-lives"}, "outside: it was good before the engine ran", nil},
 		{"P05", privileges, full, "read the environment of bubblewrap and of PID 1, and PID 1's open files", "empty; none but stdio and its eventfd",
 			[]string{"outer-env", "share-pid"}, "outside: the engine's environment can be read", nil},
 		{"P12", pidNS, full, "kill the process that started a box", "the box is gone within a second", []string{"no-die"},

@@ -64,7 +64,7 @@ var table = []Row{
 			{"credentials that nothing leads to the broker in their engine's box (named in the report)", "worker/internal/turn.TestNoCredentialIsRawAndUnnamed"},
 			{"subscription sign-ins that `broker.logins` does not keep outside", "worker.TestGapAnEnginesSignInIsInItsBox"},
 		},
-		Checks: []string{"B1", "B2", "B3", "B4", "B5", "B6", "B07", "B08", "B09", "B10", "B11", "B12", "B13", "B14"}, Shown: []string{"worker.TestATokenDiesWithItsBox", "worker.TestAStolenTokenIsRevoked"},
+		Checks: []string{"B1", "B2", "B3", "B4", "B5", "B6", "B07", "B08", "B09", "B10", "B11", "B12", "B13", "B14", "B15"}, Shown: []string{"worker.TestATokenDiesWithItsBox", "worker.TestAStolenTokenIsRevoked"},
 		Means: "a bot holds a key, or can use one that it was not given", Do: "take the keys out of the worker's reach and exchange them at the provider; then " + rebuild,
 	},
 	{

@@ -82,6 +82,7 @@ var controls = []control{
 	{"B07", after, "nobody came to the decoy", func(e *evidence) error { return e.decoy.alone() }},
 	{"B13", after, "nobody followed the redirect", func(e *evidence) error { return e.away.alone() }},
 	{"B08", before, "the tokens were good until they ended", func(e *evidence) error { return e.lived }},
+	{"B15", before, "the probe's token is good before it runs", func(e *evidence) error { return e.ownIs(e.ours, http.StatusOK) }},
 	{"B10", before, "the other token is good on its own listener", func(e *evidence) error { return e.tokenIs(e.other, e.ForeignToken, http.StatusOK) }},
 	{"B10", after, "the other token is dead on its own listener", func(e *evidence) error { return e.tokenIs(e.other, e.ForeignToken, http.StatusUnauthorized) }},
 }

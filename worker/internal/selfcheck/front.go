@@ -46,6 +46,7 @@ var gateMutations = []mutation{
 	{"broker-any-grant", "the comparison of grants: a token is good for any", leave},
 	{"broker-host", "the fixed upstream: the Host field chooses it", leave},
 	{"broker-no-revoke", "the end of tokens", leave},
+	{"token-lives", "the end of a token with its engine: the check is shown one that lives on", func(o *outside, _ *box.Plan) { o.revive = true }},
 	{"broker-reflect", "the search of answers for the key", leave},
 	{"broker-unbound", "the tie between a token and its box", leave},
 	{"broker-any-path", "the list of endpoints", leave},

@@ -21,7 +21,7 @@ func TestEveryGateMutationHasAFlaw(t *testing.T) {
 		p := &box.Plan{Spares: box.Spares{V4: 1}}
 		o := &outside{}
 		m.change(o, p)
-		changed := p.Spares.V4 == 0 || p.Lacks.KeepScore || o.holds
+		changed := p.Spares.V4 == 0 || p.Lacks.KeepScore || o.holds || o.revive
 		if _, ok := flaws[m.name]; ok == changed {
 			t.Errorf("%s: a flaw %v, a change %v", m.name, ok, changed)
 		}

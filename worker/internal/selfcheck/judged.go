@@ -25,6 +25,7 @@ type look func(*evidence) report.Result
 
 var judges = map[string]look{
 	"F10": (*evidence).leftInside,
+	"B15": (*evidence).endsWithItsEngine,
 	"N18": (*evidence).nothingHeld,
 	"F22": (*evidence).plantedLink,
 	"F24": (*evidence).oddFiles,

@@ -50,6 +50,7 @@ type outside struct {
 	weak    *weakness // nil: the filter is whole
 	freed   donations
 	holds   bool // one is kept, under a mutation
+	revive  bool // the token is one that lives on, under a mutation
 
 	service  *door               // what stands in for a container engine
 	laidOut  map[string][]string // the names in the folders that the probe writes

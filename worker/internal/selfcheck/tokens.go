@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/report"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 )
 
@@ -73,6 +74,37 @@ func (o *outside) openOther() error {
 	o.later(l.Close)
 	o.other, o.ForeignToken = l.Addr().(*net.TCPAddr).AddrPort(), token
 	return nil
+}
+
+// ownIs asks for the probe's own token on a listener of its box's that is ours.
+func (o *outside) ownIs(token string, want int) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	go o.broker.Serve(l, o.box)
+	return o.tokenIs(l.Addr().(*net.TCPAddr).AddrPort(), token, want)
+}
+
+// endsWithItsEngine looks whether the probe's token is good for anything when
+// the probe has ended. Under a mutation it is shown another of the same box.
+func (e *evidence) endsWithItsEngine() report.Result {
+	token := e.ours
+	if e.revive {
+		var err error
+		if token, err = e.token(e.box, 0); err != nil {
+			return unclear("issue a token: %v", err)
+		}
+	}
+	switch err := e.ownIs(token, http.StatusUnauthorized); {
+	case err == nil:
+		return passed("401")
+	case e.ownIs(token, http.StatusOK) == nil:
+		return failed("it is good, though its engine has ended")
+	default:
+		return unclear("call with it: %v", err)
+	}
 }
 
 // token asks the broker for one, as a turn does.

@@ -197,6 +197,7 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"a third look-up":                {"N12", func(e *evidence) { e.dns.LookupNetIP(t.Context(), "ip", turningName+".") }},
 		"somebody at the second answer":  {"N12", func(e *evidence) { status(e.turned.address, "/", "") }},
 		"a redirect of no sign-in":       {"N17", func(e *evidence) { e.delivered = errors.New("nobody") }},
+		"a token of nobody's":            {"B15", func(e *evidence) { e.ours = "omb_t0_nobodys" }},
 		"a decoy that was reached":       {"B07", func(e *evidence) { status(e.decoy.address, "/", "") }},
 		"a redirect that was followed":   {"B13", func(e *evidence) { status(e.away.address, "/", "") }},
 		"tokens that never lived":        {"B08", func(e *evidence) { e.lived = errors.New("no") }},
@@ -224,7 +225,7 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 			e.spawner.On(func() { unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) })
 		}},
 		"no grant":            {"B1 B2", func(e *evidence) { e.grants = nil }},
-		"a silent provider":   {"B07 B08 B09 B11 B12 B13 B14 B4 B5 B6", func(e *evidence) { e.provider.Close() }},
+		"a silent provider":   {"B07 B08 B09 B11 B12 B13 B14 B15 B4 B5 B6", func(e *evidence) { e.provider.Close() }},
 		"a second call":       {"B5", func(e *evidence) { e.provider.note("B5", true) }},
 		"no call":             {"B07 B08 B09 B10 B11 B12 B13 B14 B4 B5 B6", func(e *evidence) { e.provider.calls = nil }},
 		"no file of HOME":     {"F14", remove(func(e *evidence) string { return e.HomeFile })},
@@ -263,6 +264,9 @@ func visited(t *testing.T) *evidence {
 	t.Cleanup(o.spawner.Close)
 	t.Cleanup(func() { o.remove() })
 	if err := o.layOut(box.Program{File: probe}); err != nil {
+		t.Fatal(err)
+	}
+	if o.ours, err = o.token(o.box, 0); err != nil {
 		t.Fatal(err)
 	}
 	e := &evidence{outside: o, dropped: o.names(), grants: []string{granted}}

@@ -31,6 +31,7 @@ var mutatedUse = map[string]string{
 	"harness-open":         "N15",
 	"listener-released":    "N08 N09 N14 N15",
 	"no-relay":             "N17",
+	"token-lives":          "B15",
 	"fd-hold":              "N18",
 	"keep-score":           "L04",
 	"broker-host":          "B07",
