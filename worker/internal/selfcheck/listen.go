@@ -3,6 +3,7 @@ package selfcheck
 import (
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -146,6 +147,7 @@ func serve(s *http.Server, h http.Handler) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	s.Handler, s.ReadHeaderTimeout = h, patience
+	s.ErrorLog = log.New(io.Discard, "", 0) // net/http's own lines would stand between ours
 	go s.Serve(l)
 	return l.Addr().(*net.TCPAddr).AddrPort(), nil
 }
