@@ -12,7 +12,8 @@ import (
 )
 
 // reports are public bug reports and measured faults of other sandboxes that
-// are about the box, with the tests that hold ours to the right behaviour.
+// are about the box and its broker, with the tests that hold ours to the right
+// behaviour.
 var reports = []struct{ report, tests string }{
 	// Mounts and files.
 	{"CVE-2026-87766, Flatcar 2417: bubblewrap follows a planted link", "TestPlantedLinks TestPlantedDestinations TestExchangedFolders"},
@@ -91,6 +92,29 @@ var reports = []struct{ report, tests string }{
 	{"desktop-feedback 114: stale keys", "TestBug_desktopfeedback114_StaleKeys"},
 	{"nono 760: the gates in NO_PROXY", "TestBug_nono760_NoProxy"},
 	{"kilocode 11659: a dead oracle passes", "TestEachControlNoticesItsOwn TestEmptyFixtureProvesNothing"},
+
+	// The broker.
+	{"codex 16719, qm 522, gh-aw 27710, babysitter 200: a base URL in the environment is not read, the vendor is dialled", "TestLaunchSettings TestEnginesCompleteATurn TestCodex"},
+	{"codex 19821, 43353, CC-Manager PR 94: a refused WebSocket costs retries and words", "TestAWebSocketIsProxied TestWebSocketsThatAreRefused TestCodex"},
+	{"gh-aw-firewall 2025, 3022: any caller gets completions", "TestRefusalsHaveTheVendorsShape TestAStolenTokenIsRevoked"},
+	{"litellm 13252, ai-gateway 1360: the query is matched as part of the path", "TestRequestForms"},
+	{"claude-relay-service 1027, 1030: compressed streams are decoded as text", "TestBodiesPassByteForByte TestACompressedEchoIsSearched"},
+	{"claude-code-proxy PR 32: lines of events are lost", "TestEventsComeAsTheyAreSent"},
+	{"litellm 28384, eca PR 479: a stream comes in one lump", "TestStreamsAreNotBuffered TestEventsAreNotHeldBack"},
+	{"claudex PR 6, agent-prompttrain PR 199, llm-gateway 2126, claude-code-proxy PR 152: long sessions are too large", "TestABodyOfAnySizeStreamsThrough TestBodiesPassByteForByte"},
+	{"mcp-auth-proxy 115, ai-dial-core 1667: a redirect to the slash is handed on", "TestMCPRedirects"},
+	{"chatcli PR 918: a slash is trimmed", "TestMCPTargets"},
+	{"typescript-sdk 583, python-sdk 412, 242, fast-note-sync-service 273: the endpoint event", "TestEndpointEventsAreRewritten TestForeignEndpointsAreRefused"},
+	{"claude-code 2831, 7290, 47424, 47296: a 401 begins a sign-in", "TestMCPRefusalsByMethod TestClaudeCodeLivesWithRefusals"},
+	{"toolhive 3691, pomerium PR 6288, go-sdk 1262: streams have an end", "TestSilenceSurvives TestQuietStreamsLive"},
+	{"yaklang PR 4354, mcp-go 146: a client gives a quiet stream up", "TestOurEventsStandBetween"},
+	{"mcp-auth-proxy 103, 128, golang/go 56228: the abort of a handler", "TestAnUpstreamThatBreaksOffLooksBroken TestAFaultOfOursIsAnAnswer"},
+	{"llama-swap 980, golang/go 20071: a client's end does not reach the upstream", "TestAClientThatGoesCancelsTheUpstream"},
+	{"clodex 158, claude-code-cache-fix PR 371: 502 after a pause", "TestAnUpstreamThatClosesIdleConnections"},
+	{"powerproxy-aoai 53, Floway 96: framing fields are copied", "TestFramingOfAnswersIsMadeAnew TestResponseHeaders"},
+	{"sbx 196, 8, cc-switch 1510, OpenShell 2161: the table is lost and the placeholder goes out", "TestALostTableSendsNothing TestAnotherBootKeyOpensNothing TestASealedRecordCannotMove"},
+	{"suna PR 6096: the caller chooses the upstream", "TestTheBoxCannotChooseTheUpstream"},
+	{"CVE-2026-21852: the project's settings send the token elsewhere", "TestEnginesCompleteATurn TestClaudeCodeCompletesATurn"},
 }
 
 // A row names tests that there are: one that is renamed takes its row along.

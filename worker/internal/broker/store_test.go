@@ -111,6 +111,34 @@ func TestAnotherBootKeyOpensNothing(t *testing.T) {
 	}
 }
 
+// A box whose grants were lost holds a token that nobody knows: it hears so,
+// and neither the token nor the request reaches a vendor (sbx 196, OpenShell
+// 2161).
+func TestALostTableSendsNothing(t *testing.T) {
+	up, dir := newUpstream(t), t.TempDir()
+	store := openStore(t, dir)
+	before := newStage(t, store)
+	token, _ := before.issue("b1", up.URL)
+	target := "/b/" + token + "/anthropic/v1/messages"
+	if got := send(t, before.serve("b1"), "POST", target, nil, "{}"); got.status != 200 || len(up.requests()) != 1 {
+		t.Fatalf("control: %d, %d requests", got.status, len(up.requests()))
+	}
+	before.Broker.Close()
+	closeStore(t, store)
+	store = openStore(t, dir)
+	if _, dropped, err := store.Recover([32]byte{2}); err != nil || dropped != 1 {
+		t.Fatalf("%d dropped, %v", dropped, err)
+	}
+	after := newStage(t, store)
+	got := send(t, after.serve("b1"), "POST", target, nil, "{}")
+	if got.status != 503 || got.header.Get("X-Should-Retry") != "false" || !strings.Contains(got.body, "no grants for this box") {
+		t.Errorf("%d %v %s", got.status, got.header, got.body)
+	}
+	if n := len(up.requests()); n != 1 || len(after.dials) != 0 {
+		t.Errorf("the upstream saw %d requests, %v was dialled", n, after.dials)
+	}
+}
+
 func TestASealedRecordCannotMove(t *testing.T) {
 	sealer, err := newSealer([32]byte{1})
 	if err != nil {

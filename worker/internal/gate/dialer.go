@@ -50,7 +50,8 @@ type Dialer struct {
 	dialing func(netip.AddrPort) // tests hear what connect is about to be asked for
 }
 
-// Dial connects to h, or says why not. The connection is a *net.TCPConn.
+// Dial connects to h, or says why not. Who keeps the connection without a
+// watch of NewIdle asks for its probes.
 func (d *Dialer) Dial(ctx context.Context, h hostport.Host) (*net.TCPConn, *Refusal) {
 	if r := d.Permits(h); r != nil {
 		return nil, r
@@ -116,7 +117,7 @@ func nonPublic() *Refusal {
 // another address in.
 func (d *Dialer) connect(ctx context.Context, ap netip.AddrPort) (*net.TCPConn, error) {
 	nd := net.Dialer{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive},
+		KeepAlive: -1, // NewIdle sees to the probes
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			actual, err := netip.ParseAddrPort(address)
 			if err != nil {
@@ -131,11 +132,10 @@ func (d *Dialer) connect(ctx context.Context, ap netip.AddrPort) (*net.TCPConn, 
 			return nil
 		},
 	}
-	c, err := nd.DialContext(ctx, "tcp", ap.String())
+	t, err := nd.DialTCP(ctx, "tcp", netip.AddrPort{}, ap)
 	if err != nil {
 		return nil, err
 	}
-	t := c.(*net.TCPConn)
 	// The belt: an address that became ours since the routing table was
 	// asked shows here, because the kernel then takes it for the source too.
 	if !d.excepted(ap) && addrOf(t.RemoteAddr()) == addrOf(t.LocalAddr()) {

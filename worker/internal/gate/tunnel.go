@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ type rawConn interface {
 // model's stream goes quiet for minutes.
 type Idle struct {
 	limit   time.Duration
+	probe   func()       // nil once it was called
 	last    atomic.Int64 // Unix nanoseconds
 	stopped atomic.Bool  // a check that is already running must not arm the timer again
 	timer   *time.Timer
@@ -29,13 +31,27 @@ type Idle struct {
 	budget  *Budget // of the bytes that are copied under this watch
 }
 
-// NewIdle calls end once when nothing was passed for limit.
-func NewIdle(limit time.Duration, end func()) *Idle {
-	i := &Idle{limit: limit, end: end}
+// probeAfter is how long a connection lives before it is probed: most end
+// sooner, and the probes' four system calls stood in the way of each.
+var probeAfter = keepAlive
+
+// NewIdle calls end once when nothing was passed for limit. An upstream that
+// lives longer than probeAfter is probed from then on, so that one whose
+// machine is gone does not hold its connection for the whole limit.
+func NewIdle(upstream Stream, limit time.Duration, end func()) *Idle {
+	i := &Idle{limit: limit, end: end, probe: func() { Probe(upstream) }}
 	i.Passed()
 	i.timer = time.AfterFunc(math.MaxInt64, i.check)
-	i.timer.Reset(limit)
+	i.timer.Reset(min(limit, probeAfter))
 	return i
+}
+
+// Probe asks the kernel to find out whether the other end is still there,
+// where c goes to another machine.
+func Probe(c Stream) {
+	if t, ok := c.(*net.TCPConn); ok {
+		t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive})
+	}
 }
 
 // Passed notes that bytes passed.
@@ -50,6 +66,10 @@ func (i *Idle) Stop() {
 func (i *Idle) check() {
 	if i.stopped.Load() {
 		return
+	}
+	if i.probe != nil {
+		i.probe()
+		i.probe = nil
 	}
 	if left := i.limit - time.Since(time.Unix(0, i.last.Load())); left > 0 {
 		i.timer.Reset(left)
@@ -68,7 +88,7 @@ func Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
 
 // Tunnel is one whose bytes are counted, and which ends with the budget.
 func (b *Budget) Tunnel(client, upstream Stream, idle time.Duration) (up, down int64) {
-	watch := NewIdle(idle, func() {
+	watch := NewIdle(upstream, idle, func() {
 		Reset(client)
 		Reset(upstream)
 	})

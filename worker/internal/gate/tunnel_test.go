@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/openmausbot/botbox/shared/addrpolicy"
 	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
@@ -114,6 +116,45 @@ func TestTunnelEndsBothSidesOnReset(t *testing.T) {
 		t.Error(err)
 	}
 	<-done
+}
+
+// An upstream whose machine is gone says nothing: only probes find that out.
+func TestLongLivedUpstreamIsProbed(t *testing.T) {
+	defer func(was time.Duration) { probeAfter = was }(probeAfter)
+	probeAfter = 100 * time.Millisecond
+	client, near := pair(t)
+	far, _ := pair(t)
+	Probe(far)
+	if on, idle := probes(t, far); on != 1 || idle != 30 {
+		t.Fatalf("control: Probe gives SO_KEEPALIVE %d, TCP_KEEPIDLE %d", on, idle)
+	}
+	far.SetKeepAlive(false) // as the dialer leaves it
+	go Tunnel(near, far, time.Minute)
+	if on, _ := probes(t, far); on != 0 {
+		t.Error("a new upstream is probed at once")
+	}
+	client.Write([]byte("x"))
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if on, idle := probes(t, far); on == 1 && idle == 30 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("an upstream that lives on is never probed")
+		}
+	}
+}
+
+func probes(t *testing.T, c *net.TCPConn) (on, idle int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		on, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		idle, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+	})
+	return on, idle
 }
 
 func TestBigBuffersAreLimited(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/openmausbot/botbox/shared/hostport"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
+	"github.com/openmausbot/botbox/worker/internal/gate"
 	"github.com/openmausbot/botbox/worker/internal/gate/egress"
 	"github.com/openmausbot/botbox/worker/internal/gate/intercept"
 	"github.com/openmausbot/botbox/worker/internal/secret"
@@ -75,6 +76,7 @@ func (t *Turn) dialDeclared(ctx context.Context, host string) (net.Conn, error) 
 	if refusal != nil {
 		return nil, refusal
 	}
+	gate.Probe(c)
 	return c, nil
 }
 

@@ -3,7 +3,6 @@ package egress
 import (
 	"cmp"
 	"context"
-	"net"
 	"time"
 
 	"github.com/openmausbot/botbox/worker/internal/gate"
@@ -28,29 +27,23 @@ type Options struct {
 
 // Gate is one box's egress gate.
 type Gate struct {
-	opts    Options
-	journal gate.Journal
-	server  gate.Server
+	gate.Server
+	opts Options
 }
 
 // New makes a gate. It does nothing until Serve.
 func New(o Options) *Gate {
-	o.Max = cmp.Or(o.Max, gate.DefaultMax)
 	o.Idle = cmp.Or(o.Idle, gate.DefaultIdle)
 	g := &Gate{opts: o}
-	g.journal.Box, g.journal.Log = o.Box, o.Log
-	g.server.Max, g.server.Handle, g.server.Full, g.server.Fault = o.Max, g.handle, g.full, o.Fault
+	g.Server = gate.Server{
+		Journal: gate.Journal{Box: o.Box, Log: o.Log},
+		Max:     o.Max, Handle: g.handle, Full: g.full, Fault: o.Fault,
+	}
 	return g
 }
 
-// Serve accepts from ln until Close, and then returns net.ErrClosed.
-func (g *Gate) Serve(ln net.Listener) error { return g.server.Serve(ln) }
-
-// Close ends every tunnel and waits for their ends.
-func (g *Gate) Close() { g.server.Close() }
-
 func (g *Gate) full(c gate.Stream) {
-	e := g.journal.Begin("")
+	e := g.Begin("")
 	defer e.End()
 	e.Refuse(c, gate.TooMany(), "the connection")
 }
@@ -65,7 +58,7 @@ func (g *Gate) handle(ctx context.Context, c gate.Stream) {
 		case !ok:
 			return
 		case refusal != nil:
-			e := g.journal.Begin("")
+			e := g.Begin("")
 			e.Refuse(c, refusal, "the request")
 			e.End()
 			return
@@ -81,7 +74,7 @@ func (g *Gate) handle(ctx context.Context, c gate.Stream) {
 // connect opens a tunnel. The Host field is ignored: some clients send the
 // proxy's own name in it (libgit2 PR#6022).
 func (g *Gate) connect(ctx context.Context, conn *http1.Conn, req *http1.Request) {
-	e := g.journal.Begin("connect")
+	e := g.Begin("connect")
 	defer e.End()
 	host, r := connectTarget(req)
 	if r != nil {
@@ -115,7 +108,7 @@ func (g *Gate) connect(ctx context.Context, conn *http1.Conn, req *http1.Request
 // forward relays one plain http request. It returns whether the client's
 // connection may carry another one.
 func (g *Gate) forward(ctx context.Context, conn *http1.Conn, req *http1.Request) (more bool) {
-	e := g.journal.Begin("http")
+	e := g.Begin("http")
 	defer e.End()
 	host, path, r := urlTarget(req)
 	if r != nil {

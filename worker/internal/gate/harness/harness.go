@@ -31,10 +31,9 @@ type Options struct {
 
 // Gate is one box's harness gate.
 type Gate struct {
+	gate.Server
 	opts             Options
 	network, address string
-	journal          gate.Journal
-	server           gate.Server
 }
 
 // New makes a gate. It does nothing until Serve. The error is reason
@@ -45,7 +44,6 @@ func New(o Options) (*Gate, error) {
 	if !(network == "tcp" && err == nil) && !(network == "unix" && strings.HasPrefix(address, "/")) {
 		return nil, reason.New(reason.BadSetting, "the harness gate's upstream is neither tcp:ADDR:PORT nor unix:/PATH")
 	}
-	o.Max = cmp.Or(o.Max, gate.DefaultMax)
 	if o.MaxBody == 0 {
 		o.MaxBody = 32 << 20
 	}
@@ -54,19 +52,15 @@ func New(o Options) (*Gate, error) {
 		o.Host = "localhost"
 	}
 	g := &Gate{opts: o, network: network, address: address}
-	g.journal.Box, g.journal.Log = o.Box, o.Log
-	g.server.Max, g.server.Handle, g.server.Full, g.server.Fault = o.Max, g.handle, g.full, o.Fault
+	g.Server = gate.Server{
+		Journal: gate.Journal{Box: o.Box, Log: o.Log},
+		Max:     o.Max, Handle: g.handle, Full: g.full, Fault: o.Fault,
+	}
 	return g, nil
 }
 
-// Serve accepts from ln until Close, and then returns net.ErrClosed.
-func (g *Gate) Serve(ln net.Listener) error { return g.server.Serve(ln) }
-
-// Close ends every exchange and waits for their ends.
-func (g *Gate) Close() { g.server.Close() }
-
 func (g *Gate) full(c gate.Stream) {
-	e := g.journal.Begin("harness")
+	e := g.Begin("harness")
 	defer e.End()
 	e.Refuse(c, gate.TooMany(), "the connection")
 }
@@ -84,7 +78,7 @@ func (g *Gate) handle(ctx context.Context, c gate.Stream) {
 			continue
 		}
 		if refusal != nil {
-			e := g.journal.Begin("harness")
+			e := g.Begin("harness")
 			e.Refuse(c, refusal, "the request")
 			e.End()
 		}
@@ -95,7 +89,7 @@ func (g *Gate) handle(ctx context.Context, c gate.Stream) {
 // relay passes one request on. It returns whether the client's connection may
 // carry another one; the upstream's never does.
 func (g *Gate) relay(ctx context.Context, conn *http1.Conn, req *http1.Request) (more bool) {
-	e := g.journal.Begin("harness")
+	e := g.Begin("harness")
 	defer e.End()
 	if r := judge(req.Method, req.Target); r != nil {
 		e.Refuse(conn.Stream, r, "the request to the server")

@@ -64,7 +64,7 @@ func (x *Exchange) run(ctx context.Context) Result {
 	x.upstream = upstream
 	defer upstream.Close()
 	defer context.AfterFunc(ctx, func() { upstream.Close() })()
-	x.watch = gate.NewIdle(x.Idle, func() {
+	x.watch = gate.NewIdle(upstream, x.Idle, func() {
 		gate.Reset(x.Client.Stream)
 		upstream.Close()
 	})

@@ -177,7 +177,7 @@ func TestBody(t *testing.T) {
 }
 
 func TestCopyBodyWritesChunks(t *testing.T) {
-	watch := gate.NewIdle(time.Minute, func() {})
+	watch := gate.NewIdle(nil, time.Minute, func() {})
 	defer watch.Stop()
 	text := strings.Repeat("0123456789", 10000)
 	for _, chunked := range []bool{true, false} {

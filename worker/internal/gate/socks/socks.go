@@ -3,7 +3,6 @@ package socks
 import (
 	"cmp"
 	"context"
-	"net"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/hostport"
@@ -31,34 +30,28 @@ type Options struct {
 
 // Gate is one box's SOCKS gate.
 type Gate struct {
-	opts    Options
-	journal gate.Journal
-	server  gate.Server
+	gate.Server
+	opts Options
 }
 
 // New makes a gate. It does nothing until Serve.
 func New(o Options) *Gate {
-	o.Max = cmp.Or(o.Max, gate.DefaultMax)
 	o.Idle = cmp.Or(o.Idle, gate.DefaultIdle)
 	if o.Handshake == 0 {
 		o.Handshake = handshakeTime
 	}
 	g := &Gate{opts: o}
-	g.journal.Box, g.journal.Log = o.Box, o.Log
-	g.server.Max, g.server.Handle, g.server.Full, g.server.Fault = o.Max, g.handle, g.full, o.Fault
+	g.Server = gate.Server{
+		Journal: gate.Journal{Box: o.Box, Log: o.Log},
+		Max:     o.Max, Handle: g.handle, Full: g.full, Fault: o.Fault,
+	}
 	return g
 }
-
-// Serve accepts from ln until Close, and then returns net.ErrClosed.
-func (g *Gate) Serve(ln net.Listener) error { return g.server.Serve(ln) }
-
-// Close ends every tunnel and waits for their ends.
-func (g *Gate) Close() { g.server.Close() }
 
 // full tells a client at the cap "none of your methods", the only "no" that
 // SOCKS has before a request.
 func (g *Gate) full(c gate.Stream) {
-	e := g.journal.Begin(method)
+	e := g.Begin(method)
 	defer e.End()
 	e.Class = gate.TooMany().Class
 	say(c, []byte{version, noMethod})
@@ -69,7 +62,7 @@ const method = "socks"
 
 // handle serves one client connection, which carries one request.
 func (g *Gate) handle(ctx context.Context, c gate.Stream) {
-	e := g.journal.Begin(method)
+	e := g.Begin(method)
 	defer e.End()
 	host, ok := g.handshake(e, c)
 	if !ok {
