@@ -30,7 +30,7 @@ import (
 // its probe less time.
 var harmed = []rig.Edit{
 	{"worker/internal/selfcheck/run.go", "	dead := e.dead(before)\n", "	v.harm(\"early\")\n	dead := e.dead(before)\n	v.harm(\"between\")\n"},
-	{"worker/internal/selfcheck/run.go", "	e.results = out.lines\n", "	e.results = out.lines\n	v.harm(\"late\")\n"},
+	{"worker/internal/selfcheck/run.go", "	if err := checkBuild(out.build); err != nil {", "	v.harm(\"late\")\n	if err := checkBuild(out.build); err != nil {"},
 	{"worker/internal/selfcheck/run.go", "const within = 30 * time.Second", "const within = 4 * time.Second"},
 	{"worker/internal/selfcheck/run.go", "// attend runs the box to its end.", `func (v *visit) harm(moment string) {
 	what, when, _ := strings.Cut(os.Getenv("HARM"), " ")

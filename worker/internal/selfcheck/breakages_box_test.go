@@ -80,10 +80,6 @@ var ofBoxes = []breakage{
 		return errors.New("cannot close inherited files: " + err.Error())
 	}`, `	_ = first`},
 	}},
-	{"core dumps are on", "P17", []rig.Edit{
-		{ordersGo, `		{unix.RLIMIT_CORE, 0, false},
-`, ``},
-	}},
 	{"the limit of files is soft", "L03", []rig.Edit{
 		{ordersGo, `&syscall.Rlimit{Cur: value, Max: value}`, `&syscall.Rlimit{Cur: value, Max: now.Max}`},
 	}},
