@@ -65,6 +65,17 @@
 //   - B4: the upstream was called with the key, in its own header, and once; it
 //     saw neither the token nor the credential that the probe sent.
 //   - B5 B6: the upstream was not called for them.
+//   - N02 N04 N07: the ports, the datagram port and the abstract socket answer
+//     outside.
+//   - N11 N20: the port of N1 saw no connection. N12: the name was looked up once
+//     for each of the two requests, and nobody came to its second answer.
+//   - N14 N15: as N2. N17: what the probe answered came back.
+//   - B07 to B14: the calls that were to arrive did, each under the name of its
+//     check ("?check=B07"), and no other; nobody came to the decoy, nor to where
+//     the redirect of B13 leads. B08: the dead tokens were good before. B10: the
+//     other box's token was good on its own listener before, and is dead there
+//     afterwards.
+//   - S10: the key can be read in the session that the box was started from.
 //   - P07: the namespaces are read of a process outside.
 //   - S15: the folder can be written outside, and is empty afterwards.
 //

@@ -45,7 +45,9 @@ func run(args []string) int {
 		// the terminal; the engine must not. exec resets what is caught.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT)
 	}
-	raiseOOMScore()
+	if !o.score {
+		raiseOOMScore()
+	}
 	if len(writable) > 0 { // none: the self-check has taken this wall away
 		err = landlock.Confine(version, writable)
 	}

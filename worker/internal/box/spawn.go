@@ -32,6 +32,18 @@ func NewSpawner() *Spawner {
 	return s
 }
 
+// On runs a job on the thread, whose session keyring every program that it
+// starts inherits.
+func (s *Spawner) On(job func()) {
+	done := make(chan struct{})
+	s.jobs <- func() { job(); close(done) }
+	<-done
+}
+
+// Close ends the thread, and with it what Beside started. It is for a Spawner
+// of somebody's own, like the self-check's: the worker's lives as long as it.
+func (s *Spawner) Close() { close(s.jobs) }
+
 func (s *Spawner) start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	s.jobs <- func() { done <- cmd.Start() }
@@ -47,11 +59,21 @@ type Child struct{ cmd *exec.Cmd }
 // itself, later. One that fires before bubblewrap has let its first child go on
 // leaves that child waiting for ever; without, boxentry finds nobody to say go.
 func (s *Spawner) Start(k *Kit, stdio [3]*os.File, ownGroup bool) (*Child, error) {
+	return s.become(k, stdio, &syscall.SysProcAttr{Setpgid: ownGroup})
+}
+
+// StartOn does the same in a session of its own whose terminal is stdio[0], as
+// a shell's box has one that its caller works at.
+func (s *Spawner) StartOn(k *Kit, stdio [3]*os.File) (*Child, error) {
+	return s.become(k, stdio, &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0})
+}
+
+func (s *Spawner) become(k *Kit, stdio [3]*os.File, attr *syscall.SysProcAttr) (*Child, error) {
 	cmd := &exec.Cmd{
-		Path: k.Bwrap, Args: k.Argv, Env: []string{}, Dir: "/",
+		Path: k.Bwrap, Args: k.Argv, Env: append([]string{}, k.Env...), Dir: "/",
 		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
 		ExtraFiles:  slices.Concat(k.Below, k.Files),
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: ownGroup},
+		SysProcAttr: attr,
 	}
 	err := s.start(cmd)
 	k.Release()

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,6 +32,7 @@ type Turn struct {
 	Since  time.Time
 	runner *Runner
 	gates  map[int]server // by port
+	front  func(int, net.Listener) net.Listener
 	egress gate.Dialer    // the machine's, narrowed by the spec
 	hosts  *declared      // nil where the spec declares none
 	live   *box.Live      // set when the engine may run
@@ -71,11 +73,14 @@ type Way struct {
 	// Change alters the plan of one of the self-check's own boxes. Nobody else
 	// gives it, and no spec reaches it.
 	Change func(*box.Plan)
+	// Front stands before a gate of such a box: of a donated listener and its
+	// port it makes the one that the gate serves. May be nil.
+	Front func(port int, donated net.Listener) net.Listener
 }
 
 // Prepare makes a kit of a spec.
 func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
-	t := &Turn{Spec: s, runner: r, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	t := &Turn{Spec: s, runner: r, front: way.Front, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
 	if r.Off != nil {
 		if err := r.Off(); err != nil {
 			return nil, Answer{}, r.Refuse(s, err)
