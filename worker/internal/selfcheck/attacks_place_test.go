@@ -52,8 +52,9 @@ func TestPlacesWhereItCannotWork(t *testing.T) {
 		"/proc/sys is masked":    {"mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys", "reason: proc-masked"},
 		"/proc/keys is masked":   {"mount --bind /dev/null /proc/keys", "reason: proc-masked"},
 		"/proc/acpi is masked":   {"mount -t tmpfs -o ro t /proc/acpi", "reason: proc-masked"},
-		"/proc is not there":     {"umount -l /proc", "P1 P2 P3"},
-		"/sys is not there":      {"umount -l /sys", "F11"},
+		"/proc is another's":     {"umount -l /proc", "reason: "},
+		"/proc is empty":         {"mount -t tmpfs t /proc", "reason: "},
+		"/sys is not there":      {"umount -l /sys", ""},
 		"/dev/null is not there": {"mount -t tmpfs t /dev", "/dev/null"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestPlacesWhereItCannotWork(t *testing.T) {
 // a little further, and it is ok only when it got to the end.
 func TestADiskThatIsTooSmall(t *testing.T) {
 	refused, good := 0, 0
-	for _, size := range []string{"4k", "8k", "12k", "16k", "20k", "24k", "28k", "32k", "36k", "64k", "256k"} {
+	for _, size := range []string{"4k", "16k", "32k", "64k", "96k", "128k", "192k", "256k", "288k", "320k", "352k", "384k", "2m"} {
 		o := outcomeOf(t, inPlace(t, ownFolders+"mount -o remount,size="+size+" /tmp", "--profile", "full"))
 		switch {
 		case o.code == 0:

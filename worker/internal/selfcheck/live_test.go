@@ -253,6 +253,14 @@ func TestProbeThatDoesNotComeBack(t *testing.T) {
 			}
 		})
 	}
+	for _, behaviour := range []string{"killed", "half-a-line", "no-last-line"} {
+		t.Run(behaviour+" full", func(t *testing.T) { // what others look at does not count either
+			r, code := checked(t, withProbe(t, behaviour), rig.Ordinary(t), "--profile", "full")
+			if code != 1 || len(r.Results) < 40 || len(r.Failed) != len(r.Results) {
+				t.Errorf("exit %d, failed %d of %d %v", code, len(r.Failed), len(r.Results), r.Warnings)
+			}
+		})
+	}
 	t.Run("other-build", func(t *testing.T) {
 		r, code := checked(t, withProbe(t, "other-build"), rig.Ordinary(t))
 		if code != 100 || !strings.Contains(strings.Join(r.Warnings, ""), "version-skew") {
