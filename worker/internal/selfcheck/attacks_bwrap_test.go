@@ -80,15 +80,15 @@ func TestABubblewrapThatIsTooOld(t *testing.T) {
 		rig.Missing(t, "%v", err)
 	}
 	for name, c := range map[string]struct{ script, says string }{
-		"the control":       {`exec ` + real + ` "$@"`, ""},
-		"of 0.7":            {`[ "$1" = --version ] && { echo "bubblewrap 0.7.0"; exit; }; exec ` + real + ` "$@"`, "reason: bwrap-too-old"},
-		"without --bind-fd": {`[ "$1" = --help ] && { ` + real + ` --help 2>&1 | grep -v -e -bind-fd; exit; }; exec ` + real + ` "$@"`, "reason: bwrap-too-old"},
-		"that says it all and knows no --bind-fd": {`case $1 in --version|--help) exec ` + real + ` "$@";; esac
+		"the control":       {`exec env -i ` + real + ` "$@"`, ""},
+		"of 0.7":            {`[ "$1" = --version ] && { echo "bubblewrap 0.7.0"; exit; }; exec env -i ` + real + ` "$@"`, "reason: bwrap-too-old"},
+		"without --bind-fd": {`[ "$1" = --help ] && { ` + real + ` --help 2>&1 | grep -v -e -bind-fd; exit; }; exec env -i ` + real + ` "$@"`, "reason: bwrap-too-old"},
+		"that says it all and knows no --bind-fd": {`case $1 in --version|--help) exec env -i ` + real + ` "$@";; esac
 for w; do [ "$w" = --bind-fd ] && { echo "bwrap: Unknown option --bind-fd" >&2; exit 1; }; done
 [ "$1" = --args ] && tr '\0' '\n' </proc/self/fd/$2 | grep -q -e '^--bind-fd' && { echo "bwrap: Unknown option --bind-fd" >&2; exit 1; }
-exec ` + real + ` "$@"`, "reason: "},
-		"that ends at once with 0": {`case $1 in --version|--help) exec ` + real + ` "$@";; esac; exit 0`, "reason: "},
-		"that runs without a box":  {`case $1 in --version|--help) exec ` + real + ` "$@";; esac; while [ "$1" != -- ]; do shift; done; shift; exec "$@"`, "reason: "},
+exec env -i ` + real + ` "$@"`, "reason: "},
+		"that ends at once with 0": {`case $1 in --version|--help) exec env -i ` + real + ` "$@";; esac; exit 0`, "reason: "},
+		"that runs without a box":  {`case $1 in --version|--help) exec env -i ` + real + ` "$@";; esac; while [ "$1" != -- ]; do shift; done; shift; exec "$@"`, "reason: "},
 		"that is not a program":    {"\x00", "reason: "},
 	} {
 		t.Run(name, func(t *testing.T) {
