@@ -55,7 +55,7 @@ type Fixture struct {
 	Abstract    string `json:"abstract"`     // N07: the name of a socket outside
 	Far         string `json:"far"`          // N10: ADDR:PORT that the egress gate lets through
 	FarSays     string `json:"far_says"`     // N10: what it answers
-	FarName     string `json:"far_name"`     // N19: a name of it
+	FarName     string `json:"far_name"`     // N10: a name of it
 	TurningName string `json:"turning_name"` // N12: a name whose second answer is this machine
 	RelayPort   int    `json:"relay_port"`   // N17: where a redirect is delivered
 

@@ -17,6 +17,7 @@ type contender struct {
 
 	address string
 	process *exec.Cmd
+	bulk    int64 // bytes of one transfer
 	figures map[string][]float64
 }
 

@@ -2,14 +2,19 @@ package gate
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/openmausbot/botbox/shared/addrpolicy"
 	"github.com/openmausbot/botbox/shared/hostport"
+	"github.com/openmausbot/botbox/testbed/rig"
 	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
 
@@ -265,6 +270,49 @@ func FuzzRouteAnswer(f *testing.F) {
 			t.Errorf("%x: %d", b, kind)
 		}
 	})
+}
+
+// Whoever rules the machine's network can send to a netlink socket whose id it
+// guesses: what it says there must not be taken for the kernel's answer.
+func TestOnlyTheKernelAnswers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		rig.Missing(t, "only root can send to another's netlink socket")
+	}
+	asked, err := questioner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	loose, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	liar, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range []int{asked, loose, liar} {
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); fd != asked && err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		fd    int
+		takes bool
+	}{{"control: a loose socket", loose, true}, {"ours", asked, false}} {
+		name, err := unix.Getsockname(c.fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lie := make([]byte, 64)
+		binary.NativeEndian.PutUint32(lie, 64)
+		sent := unix.Sendto(liar, lie, 0, name)
+		n, _ := unix.Read(c.fd, make([]byte, 128))
+		if got := n == len(lie); got != c.takes || c.takes != (sent == nil) {
+			t.Errorf("%s: %d bytes came, the sender heard %v", c.name, n, sent)
+		}
+	}
 }
 
 func BenchmarkRouteTo(b *testing.B) {

@@ -48,9 +48,15 @@ func questioner() (int, error) {
 		return fd, nil
 	default:
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return 0, fmt.Errorf("socket(AF_NETLINK): %w", err)
+	}
+	// The kernel has id 0. A socket that is connected to it takes nothing from
+	// anybody else, who might guess its id.
+	if err := unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		unix.Close(fd)
+		return 0, fmt.Errorf("connect(netlink): %w", err)
 	}
 	return fd, nil
 }
@@ -62,20 +68,15 @@ func ask(fd int, a netip.Addr) ([]byte, error) {
 	question := routeQuestion(a)
 	seq := questions.Add(1)
 	binary.NativeEndian.PutUint32(question[8:], seq)
-	if err := unix.Sendto(fd, question, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("sendto(netlink): %w", err)
+	if _, err := unix.Write(fd, question); err != nil {
+		return nil, fmt.Errorf("write(netlink): %w", err)
 	}
 	// The rest of an answer is cut off: what kind it is stands in its head.
 	buf := make([]byte, 64)
-	// The kernel has answered before sendto returns, so there is no waiting.
-	n, from, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
+	// The kernel has answered before write returns, so there is no waiting.
+	n, err := unix.Read(fd, buf)
 	if err != nil {
-		return nil, fmt.Errorf("recvfrom(netlink): %w", err)
-	}
-	// Any process may send to a netlink socket whose id it guesses; only the
-	// kernel has id 0.
-	if sa, ok := from.(*unix.SockaddrNetlink); !ok || sa.Pid != 0 {
-		return nil, fmt.Errorf("netlink answer does not come from the kernel")
+		return nil, fmt.Errorf("read(netlink): %w", err)
 	}
 	if n < unix.SizeofNlMsghdr || binary.NativeEndian.Uint32(buf[8:]) != seq {
 		return nil, fmt.Errorf("netlink answer is not to this question")

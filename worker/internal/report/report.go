@@ -122,7 +122,7 @@ type Report struct {
 // New begins a report with what was found on this machine.
 func New(found box.Finding, wanted error, kernel string) Report {
 	r := Report{
-		Box: "bwrap", Failed: []string{}, Build: wire.Build, Bwrap: found.Version, Kernel: kernel,
+		Box: "bwrap", Failed: []string{}, Build: wire.Build, Bwrap: found.Version, Kernel: kernel, Landlock: box.Landlock(),
 		Steps: []Step{}, Warnings: []string{}, Broker: Brokered{Unbrokered: []string{}, Intercepted: []string{}},
 	}
 	why := wanted
