@@ -117,7 +117,7 @@ type provider struct {
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	good := slices.Equal(r.Header.Values(keyHeader), []string{p.key})
 	query := r.URL.Query()
-	p.note(query.Get("check"), good && onlyKey(r) && r.URL.Path == p.path)
+	p.note(query.Get("check"), good && onlyKey(r) && r.URL.Path == p.path && r.Host == p.address.String())
 	switch {
 	case !good:
 		w.WriteHeader(http.StatusUnauthorized)
