@@ -8,7 +8,7 @@ var ofGates = []breakage{
 		{boxenvGo, `	return Unlisted, "no row of the table lets it in"`, `	return Pass, "no row of the table lets it in"`},
 	}},
 	{"one extra name passes: BOX_TOKEN", "E2", []rig.Edit{
-		{"shared/boxenv/refused.go", `	{"BOX_TOKEN", all, Refused, "a workspace credential"},`, `	{"BOX_TOKEN", all, Pass, "a workspace credential"},`},
+		{refusedGo, `	{"BOX_TOKEN", all, Refused, "a workspace credential"},`, `	{"BOX_TOKEN", all, Pass, "a workspace credential"},`},
 	}},
 	{"what was dropped is told and stays", "E1", []rig.Edit{
 		{prepareGo, `		delete(given, name)
@@ -25,7 +25,7 @@ var ofGates = []breakage{
 		}
 	}
 	granted`},
-		{"worker/internal/broker/grant.go", `	for _, name := range taken {
+		{grantGo, `	for _, name := range taken {
 		delete(env, name)
 	}`, ``},
 	}},
@@ -35,27 +35,72 @@ var ofGates = []breakage{
 				return r
 			}`, `			_ = actual`},
 	}},
-	{"the loopback is an exception from the address policy", "W2", []rig.Edit{
-		{judgeGo, `	if r := d.deniedAnswer(ap); r != nil || d.excepted(ap) {`, `	if r := d.deniedAnswer(ap); r != nil || ap.Addr().IsLoopback() {`},
-		{judgeGo, `if r := d.byPolicy(ap); r != nil || d.excepted(ap) {`, `if r := d.byPolicy(ap); r != nil || ap.Addr().IsLoopback() {`},
-	}},
-	{"any grant will do", "B6", []rig.Edit{
-		{brokerGo, `	if !ok {
-		return t, nil, "missing_grant"
-	}`, `	if !ok {
-		for _, g = range grants {
-		}
-	}`},
-	}},
-	{"the box's own Authorization goes along", "B4", []rig.Edit{
-		{headersGo, `	{"authorization", whyCredential},
-	{"proxy-authorization", whyCredential},
-	{"x-api-key"`, `	{"proxy-authorization", whyCredential},
-	{"x-api-key"`},
-	}},
 	{"the box's own cookies go along", "B4", []rig.Edit{
 		{headersGo, `	{"cookie", whyCredential},
 	{"cookie2", whyCredential},
 	{"x-auth-token"`, `	{"x-auth-token"`},
+	}},
+	{"one extra name passes: SSH_AUTH_SOCK", "E05", []rig.Edit{
+		{refusedGo, `{"SSH_AUTH_SOCK", all, Refused,`, `{"SSH_AUTH_SOCK", all, Pass,`},
+	}},
+	{"no proxy is named in lower case", "E03", []rig.Edit{
+		{"shared/boxenv/fixed.go", `	{"https_proxy", egressProxy, true, false, "some tools read lower case only"},
+`, ``},
+	}},
+	{"the harness gate minds no letter case", "N15", []rig.Edit{
+		{targetGo, `strings.HasPrefix(path, prefix)`, `strings.HasPrefix(strings.ToLower(path), prefix)`},
+	}},
+	{"the harness gate takes dot segments", "N15", []rig.Edit{
+		{targetGo, `!plainPath(path) || `, ``},
+	}},
+	{"the harness gate takes escaped dots", "N15", []rig.Edit{
+		{targetGo, "strings.IndexByte(`./\\%`, c) < 0", "strings.IndexByte(`/\\%`, c) < 0"},
+	}},
+	{"the harness gate's prefix is a letter short", "N15", []rig.Edit{
+		{targetGo, `prefix   = "/api/internal/"`, `prefix   = "/api/internal"`},
+	}},
+	{"the egress gate dials by name what it judged by address", "N12", []rig.Edit{
+		{dialerGo, `c, err := d.race(ctx, targets)`, `if again, r := d.lookup(ctx, h.Name); h.Name != "" && r == nil {
+		ap := netip.AddrPortFrom(again[0].Unmap(), h.Port)
+		if c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(ap)); err == nil {
+			return c, nil
+		}
+		return nil, unreachable()
+	}
+	c, err := d.race(ctx, targets)`},
+	}},
+	{"the egress gate lets private networks through", "N11", []rig.Edit{
+		{addressesGo, `	row("10.0.0.0/8", Private, "private network (RFC 1918)"),
+`, ``},
+	}},
+	{"the egress gate lets the metadata service through", "N11", []rig.Edit{
+		{addressesGo, `	row("169.254.0.0/16", LinkLocal, "link-local address"),
+`, ``},
+		{addressesGo, `	row("169.254.169.254/32", Metadata, "cloud metadata service"),
+`, ``},
+	}},
+	{"port 25 is open", "N19", []rig.Edit{
+		{policyGo, `return []uint16{25}`, `return []uint16{}`},
+	}},
+	{"a token is compared by its beginning only", "B5", []rig.Edit{
+		{brokerGo, `	mac.Write([]byte(text))`, `	mac.Write([]byte(text)[:24])`},
+	}},
+	{"a token serves every provider of its conversation", "B6", []rig.Edit{
+		{brokerGo, `	g, ok := grants[name]`, `	g, ok := grants["anthropic"]`},
+	}},
+	{"the query's key goes along", "B4", []rig.Edit{
+		{proxyGo, `query := stripQuery(t.query)`, `query := t.query`},
+	}},
+	{"the path is not looked at", "B07", []rig.Edit{
+		{serveGo, `!checkPath(t.path) || t.hasQuery`, `t.hasQuery`},
+	}},
+	{"two dots are a name", "B07", []rig.Edit{
+		{pathsGo, `if name, _, _ := strings.Cut(plain, ";"); name == "." || name == ".." {`, `if name, _, _ := strings.Cut(plain, ";"); name == "." {`},
+	}},
+	{"the box chooses the upstream by Host", "B4", []rig.Edit{
+		{proxyGo, `		Method: r.Method, URL: u, Header: h,`, `		Method: r.Method, URL: u, Header: h, Host: r.Host,`},
+	}},
+	{"an echoed key is not redacted from headers", "B09", []rig.Edit{
+		{proxyGo, `			clean, n := key.redactor.text(v)`, `			clean, n := v, 0`},
 	}},
 }
