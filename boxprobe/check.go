@@ -7,14 +7,28 @@ import (
 
 // Check is one row of the table: one attempt.
 type Check struct {
-	ID       string                `json:"id"`
-	Layer    string                `json:"layer"`
-	Profile  string                `json:"profile"` // seed, or full
-	Tries    string                `json:"tries"`
-	Expect   string                `json:"expect"`
-	BrokenBy []string              `json:"broken_by"` // the mutations that must make it fail
-	Control  string                `json:"control"`
-	Do       func(*Fixture) Result `json:"-"`
+	ID       string   `json:"id"`
+	Layer    string   `json:"layer"`
+	Profile  string   `json:"profile"` // seed, or full
+	Tries    string   `json:"tries"`
+	Expect   string   `json:"expect"`
+	BrokenBy []string `json:"broken_by"` // the mutations that must make it fail; if none, see unbroken
+	Control  string   `json:"control"`
+	// Do is the attempt; nil in a row that botbox check tries from outside.
+	Do func(*Fixture) Result `json:"-"`
+}
+
+// Listed is a row as --list prints it.
+type Listed struct {
+	Check
+	Outside bool `json:"outside"` // botbox check tries it, and no probe in a box reports it
+}
+
+func listing() (all []Listed) {
+	for _, c := range table() {
+		all = append(all, Listed{c, c.Do == nil})
+	}
+	return all
 }
 
 // The profiles. A run of full has the checks of seed in it.
@@ -36,6 +50,7 @@ const (
 	privileges = "privileges"
 	limits     = "limits"
 	wall       = "landlock"
+	worker     = "worker"
 )
 
 // Verdict is the outcome of a check.
@@ -104,6 +119,8 @@ func table() []Check {
 	for _, part := range [][]Check{
 		fileChecks(), pidChecks(), netChecks(), envChecks(), tmpChecks(), writeChecks(), brokerChecks(),
 		fileExtras(), pidExtras(), syscallExtras(), limitExtras(), landlockExtras(),
+		kernelChecks(), foreignChecks(), reachChecks(), gateChecks(), misuseChecks(), resourceChecks(),
+		fileRows(), socketRows(), processRows(), environmentRows(), outsideRows(),
 	} {
 		all = append(all, part...)
 	}

@@ -23,7 +23,9 @@
 //
 // With the word canary it is the opposite, outside every box: a process that
 // carries the words that follow as its mark, repeats its stdin, and harms
-// nothing by being found.
+// nothing by being found. With the word asker it is whoever asks for a box: it
+// starts the program that the words name, and is killed by botbox check, which
+// looks whether the box outlives it.
 //
 // # Output
 //
@@ -65,8 +67,22 @@
 //   - B4: the upstream was called with the key, in its own header, and once; it
 //     saw neither the token nor the credential that the probe sent.
 //   - B5 B6: the upstream was not called for them.
+//   - N02 N04 N07: the ports, the datagram port and the abstract socket answer
+//     outside.
+//   - N11 N20: the port of N1 saw no connection. N12: the name was looked up once
+//     for each of the two requests, and nobody came to its second answer.
+//   - N14 N15: as N2. N17: what the probe answered came back.
+//   - B07 to B14: the calls that were to arrive did, each under the name of its
+//     check ("?check=B07"), and no other; nobody came to the decoy, nor to where
+//     the redirect of B13 leads. B08: the dead tokens were good before. B10: the
+//     other box's token was good on its own listener before, and is dead there
+//     afterwards.
+//   - S10: the key can be read in the session that the box was started from.
 //   - P07: the namespaces are read of a process outside.
 //   - S15: the folder can be written outside, and is empty afterwards.
+//
+// The other rows of the full profile name theirs in the table. Some rows have
+// no attempt of ours at all (--list: outside): botbox check tries them.
 //
 // The key never stands in the fixture: key_a and key_b are hex of the same
 // length, and the key is their exclusive or.

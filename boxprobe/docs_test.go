@@ -19,7 +19,11 @@ func TestSecurityListsTheChecks(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| check | profile | layer | tries | expects | broken by |\n|---|---|---|---|---|---|\n")
 	for _, c := range table() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", c.ID, c.Profile, c.Layer, c.Tries, c.Expect, strings.Join(c.BrokenBy, ", "))
+		by := strings.Join(c.BrokenBy, ", ")
+		if u, ok := unbroken[c.ID]; ok {
+			by = "none: " + u.why + " (`" + u.shown[strings.LastIndex(u.shown, ".")+1:] + "`)"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", c.ID, c.Profile, c.Layer, c.Tries, c.Expect, by)
 	}
 	rig.Section(t, "SECURITY.md", "checks", b.String())
 }
@@ -27,6 +31,22 @@ func TestSecurityListsTheChecks(t *testing.T) {
 // The page's table of layers is made of the rows that the report shows.
 func TestSecurityListsTheLayers(t *testing.T) {
 	rig.Section(t, "SECURITY.md", "layers", layers.Markdown())
+}
+
+// Each check has a mutation, or a reason and a test in its place.
+func TestEveryCheckCanFail(t *testing.T) {
+	rows := map[string]bool{}
+	for _, c := range table() {
+		u, ok := unbroken[c.ID]
+		if rows[c.ID] = true; ok == (len(c.BrokenBy) > 0) {
+			t.Errorf("%s has the mutations %v, and unbroken says %q", c.ID, c.BrokenBy, u.why)
+		}
+	}
+	for id, u := range unbroken {
+		if exists(t, u.shown); !rows[id] || u.why == "" {
+			t.Errorf("%s in unbroken is no check, or has no reason", id)
+		}
+	}
 }
 
 // A row has every check of its layer, and no other.

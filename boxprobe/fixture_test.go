@@ -42,7 +42,7 @@ func layOut(t *testing.T) *outside {
 		ReadOnly: []string{"/usr", "/etc", at("code")}, Unbound: []string{at("home"), at("elsewhere")},
 		WorkDir: at("work"), BotDir: at("data/" + ourBot),
 		KeyName: "ANTHROPIC_API_KEY", BaseName: "ANTHROPIC_BASE_URL", Call: "/v1/models", Ungranted: "openai", UpstreamOK: "upstream says yes",
-		Walled: "/walled", Landlock: landlock.Version(), Pids: 256, Nofile: 512,
+		Walled: "/walled", Landlock: landlock.Version(), Pids: 256, Nofile: 512, NoSessionKey: "this is a test",
 		Namespaces: map[string]string{},
 	}}
 	for _, name := range []string{o.Database, o.Config, o.Login, o.OtherBotFile, o.OtherToken,

@@ -17,7 +17,7 @@ const (
 func main() {
 	// First, before anything of ours opens a file.
 	inherited := openFDs()
-	if canary(os.Args[1:]) {
+	if canary(os.Args[1:]) || asker(os.Args[1:]) {
 		return
 	}
 	flags := flag.NewFlagSet("boxprobe", flag.ContinueOnError)
@@ -25,7 +25,7 @@ func main() {
 	profile := flags.String("profile", seed, "seed or full")
 	wrong := flags.Parse(os.Args[1:]) != nil
 	if *list && !wrong {
-		exitOn(json.NewEncoder(os.Stdout).Encode(table()))
+		exitOn(json.NewEncoder(os.Stdout).Encode(listing()))
 		return
 	}
 	if wrong || flags.NArg() != 1 || (*profile != seed && *profile != full) {

@@ -18,7 +18,7 @@ func netChecks() []Check {
 		{"N1", netNS, seed, "connect to a port of the host's loopback", "ECONNREFUSED", mutation,
 			"outside: the port answers", hostLoopback},
 		{"N2", netNS, seed, "ask the harness gate for a route that is not internal", "403 from the gate",
-			[]string{"share-net", "harness-open"},
+			[]string{"share-net", "harness-open", "no-harness", "listener-released"},
 			"inside: an internal route is answered 200; outside: the server was asked for that one only", harnessGate},
 		{"N3", netNS, seed, "connect to an address of the host's interface", "refused or unreachable", mutation,
 			"outside: it answers", hostAddress},

@@ -36,7 +36,7 @@ func pidExtras() []Check {
 			[]string{"share-pid", "share-net", "share-ipc", "share-uts", "share-cgroup"}, "outside: they are read of a process there", namespacesDiffer},
 		{"P14", privileges, full, "read the five capability sets", "all empty", []string{"keep-caps"},
 			"inside: all five are found", noCapabilities},
-		{"P15", privileges, full, "read no_new_privs", "1", []string{"no-nnp"}, "inside: the line is found",
+		{"P15", privileges, full, "read no_new_privs", "1", nil, "inside: the line is found",
 			func(*Fixture) Result { return statusIs("NoNewPrivs", "1") }},
 	}
 }

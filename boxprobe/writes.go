@@ -16,7 +16,7 @@ func writeChecks() []Check {
 			"EROFS in /usr, /etc, /opt and the code; ENOENT elsewhere", []string{"writable-usr", "bind-home"},
 			"outside: the folders are unchanged afterwards", writesRefused},
 		{"W2", writable, seed, "write the work folder and the bot's folder; ask the egress gate for this machine",
-			"the writes land; the gate answers 403", []string{"no-work", "egress-open"},
+			"the writes land; the gate answers 403", []string{"no-work", "egress-open", "no-egress"},
 			"outside: the files are there afterwards, and the port was not reached", ownFoldersAndGate},
 	}
 }
@@ -52,9 +52,16 @@ func refusedWrite(dir string, want unix.Errno) Result {
 		return pass("refused")
 	case errors.Is(err, unix.ENOENT):
 		return pass("not in the box")
+	case err == unix.EACCES && want == unix.EROFS && !mountedReadOnly(dir):
+		return fail("the mount of %s can be written: only another wall keeps us out", dir)
 	default:
 		return unclear("make a folder in %s: %v, want %v", dir, err, want)
 	}
+}
+
+func mountedReadOnly(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) != nil || st.Flags&unix.ST_RDONLY != 0
 }
 
 func ownFoldersAndGate(f *Fixture) Result {
@@ -62,7 +69,11 @@ func ownFoldersAndGate(f *Fixture) Result {
 		return unclear("the fixture names no folder or no gate")
 	}
 	for _, dir := range []string{f.WorkDir, f.BotDir} {
-		if err := os.WriteFile(filepath.Join(dir, "boxprobe.w2"), []byte(f.Marker), 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(dir, "boxprobe.w2"), []byte(f.Marker), 0o600)
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			return unclear("the disk is full: %v", errno(err)) // nobody's wall has moved
+		}
+		if err != nil {
 			return fail("a folder of the box's own cannot be written: %v", errno(err))
 		}
 	}

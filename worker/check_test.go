@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/openmausbot/botbox/testbed/rig"
+	"github.com/openmausbot/botbox/worker/internal/box"
 )
 
 // On a terminal there is progress and colour; elsewhere neither, and NO_COLOR
@@ -67,5 +69,16 @@ func TestTheCheckForCI(t *testing.T) {
 	}
 	if out := rig.Run(t, p.botbox(nil, "check", "--junit", filepath.Join(p.work, "none/x.xml"))); out.Code != 100 || out.Stdout != "" {
 		t.Errorf("a place that is none: %+v", out)
+	}
+}
+
+// Without a worker, too, the check must not say that a layer is missing here
+// that is there.
+func TestTheCheckTellsOfLandlock(t *testing.T) {
+	p := newPlace(t)
+	out := rig.Run(t, p.botbox(nil, "check", "--json"))
+	var got struct{ Landlock *int }
+	if err := json.Unmarshal([]byte(out.Stdout), &got); out.Code != 0 || err != nil || got.Landlock == nil || *got.Landlock != box.Landlock() {
+		t.Errorf("this kernel has version %d: %v %+v", box.Landlock(), err, out)
 	}
 }

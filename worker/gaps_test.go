@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -101,5 +102,28 @@ func TestGapNoMemoryLimitUnlessAsked(t *testing.T) {
 	out := p.inBox(nil, nil, "grep -E '^Max (address space|data size|resident set)' /proc/self/limits")
 	if out.Code != 0 || strings.Count(out.Stdout, "unlimited            unlimited") != 3 {
 		t.Errorf("%+v: the gap is closed", out)
+	}
+}
+
+// Root mounts a file system below the work folder while a box runs. Where the
+// machine's mounts are shared the box sees it, and where they are private it
+// does not.
+func TestGapAMountMadeLater(t *testing.T) {
+	if os.Geteuid() != 0 {
+		rig.Missing(t, "root, to mount something in a namespace of its own")
+	}
+	p := newPlace(t)
+	p.folder(filepath.Join(p.work, "below"))
+	for propagation, want := range map[string]string{"shared": "late\n", "private": "nothing\n"} {
+		script := `mount --bind ` + p.work + ` ` + p.work + ` && mount --make-` + propagation + ` ` + p.work + ` && cd ` + p.work + ` && rm -f ready go
+			setpriv --reuid maus --regid maus --clear-groups ` + filepath.Join(p.bin, "botbox") + ` run --standalone -- sh -c '
+				touch ready; until [ -e go ]; do sleep 0.02; done; cat below/late 2>/dev/null || echo nothing' &
+			until [ -e ready ]; do sleep 0.02; kill -0 $! || exit 1; done
+			mount -t tmpfs later below && echo late >below/late && touch go; wait $!`
+		cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", script)
+		cmd.Env = p.env
+		if out := rig.Run(t, cmd); out.Code != 0 || out.Stdout != want {
+			t.Errorf("%s: %+v, want %q: the gap is closed, or another one is open", propagation, out, want)
+		}
 	}
 }

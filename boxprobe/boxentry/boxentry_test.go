@@ -14,13 +14,13 @@ import (
 )
 
 func TestOrders(t *testing.T) {
-	o, err := parseOrders([]string{"socket=12", "listen=3128,18080", "nproc=64", "nofile=0", "fsize=2", "tty=true", "--", "sh", "--", "socket=x"})
-	if err != nil || o.socket != 12 || !slices.Equal(o.listen, []int{3128, 18080}) || o.nproc != 64 || o.fsize != 2 || !o.tty ||
+	o, err := parseOrders([]string{"socket=12", "listen=3128,18080", "nproc=64", "nofile=0", "fsize=2", "tty=true", "core=true", "--", "sh", "--", "socket=x"})
+	if err != nil || o.socket != 12 || !slices.Equal(o.listen, []int{3128, 18080}) || o.nproc != 64 || o.fsize != 2 || !o.tty || !o.core ||
 		!slices.Equal(o.command, []string{"sh", "--", "socket=x"}) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for _, words := range []string{"", "--", "socket=12", "socket=a -- sh", "listen=70000 -- sh", "listen=1,,2 -- sh",
-		"nproc=-1 -- sh", "fsize=9999999999 -- sh", "tty=perhaps -- sh", "unknown=1 -- sh", "sh"} {
+		"nproc=-1 -- sh", "fsize=9999999999 -- sh", "tty=perhaps -- sh", "core=1000 -- sh", "unknown=1 -- sh", "sh"} {
 		if o, err := parseOrders(strings.Fields(words)); err == nil {
 			t.Errorf("%q was taken as %+v", words, o)
 		}

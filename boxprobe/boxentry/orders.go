@@ -19,6 +19,8 @@ type orders struct {
 	fsize   uint64 // MiB
 	tty     bool
 	pipe    bool
+	core    bool // the caller's limit of core files stays: the self-check has taken it away
+	score   bool // and so does its score for the moment when memory is short
 	command []string
 }
 
@@ -56,6 +58,10 @@ func (o *orders) set(name, value string) (err error) {
 		o.tty, err = strconv.ParseBool(value)
 	case "pipe":
 		o.pipe, err = strconv.ParseBool(value)
+	case "core":
+		o.core, err = strconv.ParseBool(value)
+	case "score":
+		o.score, err = strconv.ParseBool(value)
 	default:
 		err = errors.New("unknown")
 	}
@@ -85,7 +91,7 @@ func (o *orders) limit() error {
 		value uint64
 		keep  bool // 0 keeps the caller's
 	}{
-		{unix.RLIMIT_CORE, 0, false},
+		{unix.RLIMIT_CORE, 0, o.core},
 		{unix.RLIMIT_NOFILE, o.nofile, true},
 		// Set here, inside the box's user namespace, the kernel counts this
 		// box's processes only; set outside, all boxes of the user share it.

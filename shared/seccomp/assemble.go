@@ -34,12 +34,26 @@ func auditArch(arch Arch) uint32 {
 // struct sock_filter, which is what bubblewrap's --seccomp reads. It panics on
 // a kind or a CPU that it does not know, for a box without its filter must not
 // start; Native tells beforehand.
-func Assemble(kind Kind, arch Arch) []byte {
+func Assemble(kind Kind, arch Arch) []byte { return AssembleOf(table, kind, arch, 0) }
+
+// Modes are modes of the CPU whose calls a filter lets through unjudged.
+type Modes int
+
+// The modes that every box's filter ends a program for.
+const (
+	Foreign Modes = 1 << iota // another architecture: i386 on x86-64
+	X32
+)
+
+// AssembleOf gives a filter of other rows than the table's, with modes left
+// open. It is the self-check's, which takes a protection away from a box of its
+// own to see that a check notices.
+func AssembleOf(rows []Row, kind Kind, arch Arch, open Modes) []byte {
 	if auditArch(arch) == 0 || (kind != Engine && kind != Browser) {
 		panic(fmt.Sprintf("seccomp: no filter for kind %d on %q", kind, arch))
 	}
-	prog := prologue(arch)
-	for _, row := range table {
+	prog := prologue(arch, open)
+	for _, row := range rows {
 		if row.Number(arch) == None || (row.Only != 0 && row.Only != kind) {
 			continue
 		}
@@ -51,14 +65,18 @@ func Assemble(kind Kind, arch Arch) []byte {
 
 // prologue ends calls of other CPU modes and of newer kernels. It leaves the
 // call's number in the accumulator, where every row expects it.
-func prologue(arch Arch) []unix.SockFilter {
+func prologue(arch Arch, open Modes) []unix.SockFilter {
+	foreign := uint32(unix.SECCOMP_RET_KILL_PROCESS)
+	if open&Foreign != 0 {
+		foreign = unix.SECCOMP_RET_ALLOW
+	}
 	prog := []unix.SockFilter{
 		load(offArch),
 		jump(unix.BPF_JEQ, auditArch(arch), 1, 0),
-		ret(unix.SECCOMP_RET_KILL_PROCESS),
+		ret(foreign),
 		load(offNumber),
 	}
-	if arch == AMD64 {
+	if arch == AMD64 && open&X32 == 0 {
 		prog = append(prog,
 			jump(unix.BPF_JSET, x32Bit, 0, 1),
 			ret(unix.SECCOMP_RET_KILL_PROCESS))

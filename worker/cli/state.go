@@ -72,7 +72,7 @@ func (s *state) report() report.Report {
 	r.Broker.Unbrokered, r.Broker.Intercepted = s.w.runner.Unbrokered(), s.w.runner.Intercepted()
 	r.Broker.Count(counters)
 	r.Broker.Audit.Seq, r.Broker.Audit.Head = s.w.audit.Head()
-	r.Landlock, r.Limits = box.Landlock(), s.w.runner.CanHold()
+	r.Limits = s.w.runner.CanHold()
 	running := s.w.runner.Running()
 	r.Open = len(running)
 	for _, t := range running {

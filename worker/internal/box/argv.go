@@ -23,9 +23,9 @@ type Handles struct {
 	User    int            // the namespace of the plan's user
 }
 
-// hostName is every box's: the machine's own, or a container's, is nobody's
+// HostName is every box's: the machine's own, or a container's, is nobody's
 // business in there.
-const hostName = "botbox"
+const HostName = "botbox"
 
 // NamelessWarning stands in the answer and in the report where that cannot be.
 const NamelessWarning = "boxes have this machine's host name: a filter around us refuses another (a container's --cap-add SYS_ADMIN allows it)"
@@ -35,6 +35,9 @@ const NamelessWarning = "boxes have this machine's host name: a filter around us
 // stands in a command line that all users of the machine can read.
 func Options(p *Plan, h Handles) []string {
 	args := []string{"--die-with-parent"}
+	if p.Lacks.Parent {
+		args = nil
+	}
 	for _, ns := range p.Namespaces {
 		args = append(args, ns.Flag)
 	}
@@ -42,7 +45,7 @@ func Options(p *Plan, h Handles) []string {
 		args = append(args, "--disable-userns")
 	}
 	if p.unshares("uts") && !p.Nameless {
-		args = append(args, "--hostname", hostName)
+		args = append(args, "--hostname", HostName)
 	}
 	if !p.TTY {
 		args = append(args, "--new-session")
@@ -60,8 +63,15 @@ func Options(p *Plan, h Handles) []string {
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 		args = append(args, "--setenv", name, p.Env[name])
 	}
-	return append(args, "--seccomp", strconv.Itoa(h.Seccomp), "--json-status-fd", strconv.Itoa(h.Status))
+	args = append(args, p.Lacks.options()...)
+	if p.filtered() {
+		args = append(args, "--seccomp", strconv.Itoa(h.Seccomp))
+	}
+	return append(args, "--json-status-fd", strconv.Itoa(h.Status))
 }
+
+// filtered: always, but in the self-check's own box.
+func (p *Plan) filtered() bool { return p.Lacks.Weakened == nil || len(p.Lacks.Weakened) > 0 }
 
 func (p *Plan) unshares(name string) bool {
 	return slices.ContainsFunc(p.Namespaces, func(n Namespace) bool { return n.Name == name })
@@ -70,10 +80,16 @@ func (p *Plan) unshares(name string) bool {
 func mountOptions(m Mount, h Handles) []string {
 	switch m.Kind {
 	case Bind:
+		if m.Careless.ByPath {
+			return []string{"--bind", m.Source, m.Dest}
+		}
 		return []string{"--bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}
 	case ROBind:
 		if m.Program != nil {
 			return m.Program.options(h.Mounts[m.Dest], m.Dest)
+		}
+		if m.Careless.ByPath {
+			return []string{"--ro-bind", m.Source, m.Dest}
 		}
 		return []string{"--ro-bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}
 	case Tmpfs:
@@ -132,8 +148,13 @@ func Command(p *Plan, bwrap string, h Handles) []string {
 	if p.User != nil {
 		words = p.User.enter(h.User)
 	}
-	words = append(words,
-		bwrap, "--args", strconv.Itoa(h.Options), "--", EntryPath,
+	words = append(words, bwrap)
+	if p.Lacks.Memfd {
+		words = append(words, Options(p, h)...)
+	} else {
+		words = append(words, "--args", strconv.Itoa(h.Options))
+	}
+	words = append(words, "--", EntryPath,
 		"socket="+strconv.Itoa(h.Socket),
 		"listen="+strings.Join(ports, ","),
 		"nproc="+strconv.Itoa(p.Pids),
@@ -143,8 +164,14 @@ func Command(p *Plan, bwrap string, h Handles) []string {
 	if p.FileMB > 0 {
 		words = append(words, "fsize="+strconv.Itoa(p.FileMB))
 	}
+	if p.Lacks.KeepScore {
+		words = append(words, "score=true")
+	}
 	if p.Pipe {
 		words = append(words, "pipe=true")
+	}
+	if p.Lacks.CoreLimit {
+		words = append(words, "core=true")
 	}
 	return append(append(words, "--"), p.Argv...)
 }

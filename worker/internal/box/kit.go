@@ -37,6 +37,7 @@ type Kit struct {
 	Options []string   // what bubblewrap reads from the options' memfd
 	First   int        // ChildFD or LeaseFD
 	Files   []*os.File // Files[i] must become descriptor First+i
+	Env     []string   // bubblewrap's own environment: empty but in a self-check
 	// Below are the files between stdio and First in a child of ours: a
 	// browser's debugging pipe, or none.
 	Below []*os.File
@@ -110,11 +111,13 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 		}
 		h.Data = append(h.Data, k.pass(content))
 	}
-	filter, err := seccompFile(p.Seccomp)
-	if err != nil {
-		return err
+	if p.filtered() {
+		filter, err := seccompFile(p)
+		if err != nil {
+			return err
+		}
+		h.Seccomp = k.pass(filter)
 	}
-	h.Seccomp = k.pass(filter)
 	if err := k.connect(&h); err != nil {
 		return err
 	}
@@ -127,7 +130,7 @@ func (k *Kit) assemble(p *Plan, progs Programs) error {
 		return err
 	}
 	h.Options = k.pass(options)
-	k.Argv = Command(p, progs.Bwrap, h)
+	k.Argv, k.Env = Command(p, progs.Bwrap, h), append([]string{}, p.Lacks.Quiet...)
 	return nil
 }
 
@@ -146,12 +149,15 @@ func again(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-func seccompFile(kind seccomp.Kind) (*os.File, error) {
+func seccompFile(p *Plan) (*os.File, error) {
+	if p.Lacks.Weakened != nil {
+		return Sealed("seccomp", p.Lacks.Weakened)
+	}
 	arch, err := seccomp.Native()
 	if err != nil {
 		return nil, reason.New(reason.BoxFailed, "no system-call filter for this processor: %w", err)
 	}
-	return Sealed("seccomp", seccomp.Assemble(kind, arch))
+	return Sealed("seccomp", seccomp.Assemble(p.Seccomp, arch))
 }
 
 // connect makes the entry socket and the status pipe. Our ends close on exec,

@@ -69,7 +69,8 @@ type Mount struct {
 	Sockets SocketRule
 	// Program is the source of a ROBind that is one of our own programs; Source
 	// then only names it. No path of a spec is one.
-	Program *Program
+	Program  *Program
+	Careless Careless
 }
 
 // Program is one of our own programs that enters a box.
@@ -110,7 +111,8 @@ type Plan struct {
 	Files map[string]string
 	// Data are files that we make and that the box can only read. Each stands in
 	// a folder of the box's own.
-	Data []Data
+	Data  []Data
+	Lacks Lacks
 }
 
 // Data is one of them.

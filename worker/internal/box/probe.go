@@ -69,7 +69,7 @@ func (s *Spawner) Nameless(path string, entry Program) bool {
 
 func (s *Spawner) newProbe(entry Program) *probe {
 	p := &probe{s: s, entry: entry, deadline: time.Now().Add(probeTime)}
-	p.machine = thisMachine(p.clone)
+	p.machine = p.thisMachine()
 	return p
 }
 
@@ -186,7 +186,7 @@ var stages = []stage{
 		unix.CLONE_NEWPID, []string{"max_pid_namespaces"}},
 	{[]string{"--unshare-net"}, false, reason.NetRefused, "a network namespace with a loopback",
 		unix.CLONE_NEWNET, []string{"max_net_namespaces"}},
-	{[]string{"--unshare-ipc", "--unshare-uts", "--unshare-cgroup", "--dev", "/dev", "--disable-userns", "--hostname", hostName}, false, reason.BoxFailed, "the remaining namespaces",
+	{[]string{"--unshare-ipc", "--unshare-uts", "--unshare-cgroup", "--dev", "/dev", "--disable-userns", "--hostname", HostName}, false, reason.BoxFailed, "the remaining namespaces",
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP, []string{"max_ipc_namespaces", "max_uts_namespaces", "max_cgroup_namespaces"}},
 	{nil, true, reason.BoxFailed, "a system-call filter", 0, nil},
 }
@@ -224,7 +224,7 @@ func (p *probe) trial(bwrap string, upTo int) error {
 		}
 		args = append(args, options...)
 		if stage.filter {
-			filter, err := seccompFile(seccomp.Engine)
+			filter, err := seccompFile(&Plan{Seccomp: seccomp.Engine})
 			if err != nil {
 				return err
 			}

@@ -113,6 +113,7 @@ type grant struct {
 	base      *url.URL
 	host      string   // of a declared one; empty for a provider's grant
 	paths     []string // of a declared host; none = every path
+	dial      Dial     // to a declared host
 	login     Login    // where the key comes from; nil for one that was given
 	row       loginRow // of the login
 	echoes    bool     // the upstream is not the vendor itself: it may send back what it got

@@ -122,7 +122,7 @@ type Report struct {
 // New begins a report with what was found on this machine.
 func New(found box.Finding, wanted error, kernel string) Report {
 	r := Report{
-		Box: "bwrap", Failed: []string{}, Build: wire.Build, Bwrap: found.Version, Kernel: kernel,
+		Box: "bwrap", Failed: []string{}, Build: wire.Build, Bwrap: found.Version, Kernel: kernel, Landlock: box.Landlock(),
 		Steps: []Step{}, Warnings: []string{}, Broker: Brokered{Unbrokered: []string{}, Intercepted: []string{}},
 	}
 	why := wanted
@@ -141,7 +141,7 @@ func (r Report) WithChecks(c Checks, now time.Time) Report {
 	if len(c.Results) == 0 {
 		return r
 	}
-	age := int64(now.Sub(c.At).Seconds())
+	age := int64(Age(c.At, now).Seconds())
 	r.Checks = fmt.Sprintf("%d/%d", c.Passed(), len(c.Results))
 	r.Failed, r.Results, r.Declared, r.Profile, r.AgeS = c.Failed(), c.Results, c.Declared, c.Profile, &age
 	return r

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/openmausbot/botbox/worker/internal/report"
+	"github.com/openmausbot/botbox/worker/internal/turn"
 )
 
 // control is something outside that a check's pass rests on: without it, an
@@ -38,6 +39,11 @@ type evidence struct {
 	dropped []string // names that the worker kept out of the box
 	grants  []string // of the box's token
 	results map[string]report.Result
+
+	delivered error // of the redirect: nil if it was answered in the box
+	visit     *visit
+	runner    *turn.Runner
+	seen      sighting
 }
 
 var controls = []control{
@@ -51,8 +57,15 @@ var controls = []control{
 	{"P1 P3", both, "the canary's command line can be read outside", func(e *evidence) error { return e.holdsMarker(e.canaryFile("cmdline")) }},
 	{"P2", both, "the canary's environment can be read outside", func(e *evidence) error { return e.holdsMarker(e.canaryFile("environ")) }},
 	{"N1", both, "the port answers outside", func(e *evidence) error { return e.loopback.knock() }},
-	{"N2", before, "the server answers both routes outside", (*evidence).bothRoutes},
-	{"N2", after, "the server was asked for the internal route only", (*evidence).internalOnly},
+	{"N2 N14 N15", before, "the server answers both routes outside", (*evidence).bothRoutes},
+	{"N2 N15", after, "the server was asked for the internal route only", (*evidence).internalOnly},
+	{"N14", after, "the server was asked", (*evidence).internalAsked},
+	{"N02", both, "the ports answer outside", (*evidence).otherLoopbacks},
+	{"N04", both, "the name server answers outside", func(e *evidence) error { return e.askDatagram() }},
+	{"N07", both, "the abstract socket answers outside", func(e *evidence) error { return e.abstract.knock() }},
+	{"N11 N20", after, "nobody came to this machine through the egress gate", (*evidence).onlyN1Came},
+	{"N12", after, "the name was looked up once for each answer, and nobody was sent to this machine", (*evidence).turnedTwice},
+	{"N17", after, "the probe's answer came back", func(e *evidence) error { return e.delivered }},
 	{"N3", both, "the address answers outside", func(e *evidence) error { return e.nearby.knock() }},
 	{"N4", both, "this machine has a route to each address", (*evidence).allRouted},
 	{"E1 E2 E3", before, "the names were in the environment that the box was asked with", (*evidence).namesDropped},
@@ -63,15 +76,31 @@ var controls = []control{
 	{"W1", both, "the folders outside are as they were", (*evidence).unchanged},
 	{"W2", after, "the writes landed, and nobody came through the egress gate", (*evidence).landed},
 	{"S15", both, "the folder can be written, and nothing is in it", (*evidence).walledEmpty},
+	{"S10", both, "the key can be read in the session", func(e *evidence) error { return e.readSessionKey() }},
 	{"B1 B2", before, "the worker was given the key", (*evidence).keyGiven},
-	{"B4 B5 B6", before, "the provider answers to the key and to nothing else", (*evidence).providerStrict},
-	{"B4 B5 B6", after, "the provider was called three times, each with the key alone", (*evidence).calledRightly},
+	{brokered, before, "the provider answers to the key and to nothing else", (*evidence).providerStrict},
+	{"B07", after, "nobody came to the decoy", func(e *evidence) error { return e.decoy.alone() }},
+	{"B13", after, "nobody followed the redirect", func(e *evidence) error { return e.away.alone() }},
+	{"B08", before, "the tokens were good until they ended", func(e *evidence) error { return e.lived }},
+	{"B15", before, "the probe's token is good before it runs", func(e *evidence) error { return e.ownIs(e.ours, http.StatusOK) }},
+	{"B10", before, "the other token is good on its own listener", func(e *evidence) error { return e.tokenIs(e.other, e.ForeignToken, http.StatusOK) }},
+	{"B10", after, "the other token is dead on its own listener", func(e *evidence) error { return e.tokenIs(e.other, e.ForeignToken, http.StatusUnauthorized) }},
 }
+
+// brokered are the checks that call the provider.
+const brokered = "B4 B5 B6 B07 B08 B09 B10 B11 B12 B13 B14"
 
 // dead tests the controls of a moment and gives, by check, what failed.
 func (e *evidence) dead(now when) map[string]string {
 	dead := map[string]string{}
-	for _, c := range controls {
+	if now == after {
+		for _, id := range strings.Fields(brokered) {
+			if err := e.calledRightly(id); err != nil {
+				dead[id] = "the provider was not called as it should be: " + err.Error()
+			}
+		}
+	}
+	for _, c := range slices.Concat(controls, fullControls) {
 		if c.when&now == 0 {
 			continue
 		}
@@ -115,14 +144,21 @@ func (e *evidence) bothRoutes() error {
 			return fmt.Errorf("%s: %d, %w", path, code, err)
 		}
 	}
-	e.server.takeAsked()
+	e.server.forget()
 	return nil
 }
 
 func (e *evidence) internalOnly() error {
-	asked := e.server.takeAsked()
+	asked := e.server.wasAsked()
 	if len(asked) == 0 || slices.ContainsFunc(asked, func(path string) bool { return path != e.InternalRoute }) {
 		return fmt.Errorf("asked for %q", asked)
+	}
+	return nil
+}
+
+func (e *evidence) internalAsked() error {
+	if !slices.Contains(e.server.wasAsked(), e.InternalRoute) {
+		return errors.New("it was not")
 	}
 	return nil
 }
@@ -146,7 +182,7 @@ func (e *evidence) namesDropped() error {
 
 // names are those that no box gets.
 func (o *outside) names() []string {
-	return slices.Concat(o.EnvCloud, o.EnvCredentials, o.EnvUnlisted)
+	return slices.Concat(o.EnvCloud, o.EnvCredentials, o.EnvUnlisted, o.EnvLoaders, o.EnvAgents, o.EnvRandom)
 }
 
 func (e *evidence) unchanged() error {
@@ -161,14 +197,7 @@ func (e *evidence) unchanged() error {
 // landed also counts who came to the port of N1: the gate must not have, and
 // the probe itself came only if N1 found the way open.
 func (e *evidence) landed() error {
-	var expected int64
-	if e.results["N1"].Verdict == fail {
-		expected = 1
-	}
-	if e.loopback.strangers() != expected {
-		return errors.New("somebody came")
-	}
-	return errors.Join(e.holdsMarker(filepath.Join(e.WorkDir, "boxprobe.w2")), e.holdsMarker(filepath.Join(e.BotDir, "boxprobe.w2")))
+	return errors.Join(e.onlyN1Came(), e.holdsMarker(filepath.Join(e.WorkDir, "boxprobe.w2")), e.holdsMarker(filepath.Join(e.BotDir, "boxprobe.w2")))
 }
 
 func (e *evidence) walledEmpty() error {
@@ -189,18 +218,59 @@ func (e *evidence) providerStrict() error {
 	good, err := status(e.provider.address, e.Call, e.key)
 	bad, err2 := status(e.provider.address, e.Call, "sk-ant-wrong")
 	none, err3 := status(e.provider.address, e.Call, "")
-	e.provider.takeCalls()
 	if good != http.StatusOK || bad != http.StatusUnauthorized || none != http.StatusUnauthorized {
 		return errors.Join(errors.New("it does not"), err, err2, err3)
 	}
 	return nil
 }
 
-// calledRightly knows that B4 to B6 each make one call that must arrive, B5
-// and B6 as their control inside, and that no other may.
-func (e *evidence) calledRightly() error {
-	if calls, odd := e.provider.takeCalls(); calls != 3 || odd != 0 {
-		return fmt.Errorf("%d calls, %d of them with more", calls, odd)
+// callsOf are how many calls of a check's must arrive; one, where none is named.
+var callsOf = map[string]int{"B07": 4, "B08": 2}
+
+// calledRightly knows which calls of each check must arrive, and that no other
+// may: none that the broker was to refuse, none with more than the key.
+func (e *evidence) calledRightly(id string) error {
+	want := callsOf[id]
+	if want == 0 {
+		want = 1
+	}
+	calls, odd := e.provider.called(id)
+	refused, _ := e.provider.called(id + "-refused")
+	if calls != want || odd != 0 || refused != 0 {
+		return fmt.Errorf("%d calls, %d of them with more, %d that were to be refused", calls, odd, refused)
+	}
+	return nil
+}
+
+func (e *evidence) onlyN1Came() error {
+	var expected int64
+	if e.results["N1"].Verdict == fail {
+		expected = 1
+	}
+	if e.loopback.strangers() != expected {
+		return errors.New("somebody came")
+	}
+	return nil
+}
+
+func (e *evidence) otherLoopbacks() error {
+	err := e.mapped.knock()
+	if e.sixth != nil {
+		err = errors.Join(err, e.sixth.knock())
+	}
+	return err
+}
+
+func (e *evidence) turnedTwice() error {
+	if n := e.dns.asked(); n != 2 || e.turned.came.Load() != 0 {
+		return fmt.Errorf("it was looked up %d times, and %d came", n, e.turned.came.Load())
+	}
+	return nil
+}
+
+func (s *origin) alone() error {
+	if s.came.Load() != 0 {
+		return errors.New("somebody came")
 	}
 	return nil
 }

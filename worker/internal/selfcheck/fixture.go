@@ -15,6 +15,19 @@ type fixture struct {
 	OtherToken   string   `json:"other_token_file"`
 	PutBacks     []string `json:"put_backs"`
 
+	OwnToken    string   `json:"own_token"`
+	CPUFiles    []string `json:"cpu_files"`
+	HomeFile    string   `json:"home_file"`
+	Closed      []string `json:"closed"`
+	WorkSource  string   `json:"work_source"`
+	Swapped     string   `json:"swapped"`
+	StayPipe    string   `json:"stay_pipe"`
+	StayLock    string   `json:"stay_lock"`
+	SharedKey   int      `json:"shared_key"`
+	BoxName     string   `json:"box_name"`
+	Nameless    bool     `json:"nameless"`
+	CgroupNamed bool     `json:"cgroup_named"`
+
 	CanaryPID  int               `json:"canary_pid"`
 	Namespaces map[string]string `json:"namespaces"`
 
@@ -28,13 +41,28 @@ type fixture struct {
 	InternalRoute string `json:"internal_route"`
 	OtherRoute    string `json:"other_route"`
 
+	LoopbackV6  int    `json:"loopback_v6"`
+	MappedPort  int    `json:"mapped_port"`
+	UDPPort     int    `json:"udp_port"`
+	Abstract    string `json:"abstract"`
+	Far         string `json:"far"`
+	FarSays     string `json:"far_says"`
+	FarName     string `json:"far_name"`
+	TurningName string `json:"turning_name"`
+	RelayPort   int    `json:"relay_port"`
+
 	EnvCloud       []string `json:"env_cloud"`
 	EnvCredentials []string `json:"env_credentials"`
 	EnvUnlisted    []string `json:"env_unlisted"`
+	EnvLoaders     []string `json:"env_loaders"`
+	EnvAgents      []string `json:"env_agents"`
+	EnvRandom      []string `json:"env_random"`
+	EnvListed      string   `json:"env_listed"`
 
 	TmpFile    string `json:"tmp_file"`
 	VarTmpFile string `json:"var_tmp_file"`
 	RunFile    string `json:"run_file"`
+	ShmFile    string `json:"shm_file"`
 
 	ReadOnly []string `json:"read_only"`
 	Unbound  []string `json:"unbound"`
@@ -51,8 +79,17 @@ type fixture struct {
 	ScanExtra  []string `json:"scan_extra"`
 	UpstreamOK string   `json:"upstream_ok"`
 
+	ForeignToken string   `json:"foreign_token"`
+	DeadTokens   []string `json:"dead_tokens"`
+	Decoy        string   `json:"decoy"`
+
+	SessionKey   string `json:"session_key"`
+	NoSessionKey string `json:"no_session_key"`
+
 	Landlock int    `json:"landlock"`
 	Walled   string `json:"walled"`
 	Pids     int    `json:"pids"`
 	Nofile   int    `json:"nofile"`
+	TmpMB    int    `json:"tmp_mb"`
+	FileMB   int    `json:"file_mb"`
 }

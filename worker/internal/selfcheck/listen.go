@@ -1,8 +1,11 @@
 package selfcheck
 
 import (
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -66,6 +69,8 @@ func (d *door) strangers() int64 { return d.came.Load() - d.own }
 // patience bounds one question to a listener of our own.
 const patience = 2 * time.Second
 
+func deadline() time.Time { return time.Now().Add(patience) }
+
 // server stands for the chat server behind the harness gate: it answers
 // every route, and remembers which it was asked for.
 type server struct {
@@ -82,39 +87,60 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, greeting)
 }
 
-// takeAsked gives the routes that were asked for since the last call.
-func (s *server) takeAsked() []string {
+// wasAsked gives the routes that were asked for since forget.
+func (s *server) wasAsked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	asked := s.asked
+	return slices.Clone(s.asked)
+}
+
+func (s *server) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.asked = nil
-	return asked
 }
 
 // provider stands for the vendor's API: it answers only to the real key, in
-// the vendor's own header.
+// the vendor's own header. Each check of the probe's that calls it says which
+// it is, so that its calls can be told from others'.
 type provider struct {
 	http.Server
 	address netip.AddrPort
 	key, ok string
+	path    string // of every call
+	away    string // where a call that asks for a redirect is sent
 	mu      sync.Mutex
-	calls   int
-	odd     int // calls that held anything but the key as a credential
+	calls   map[string]int // by check
+	odd     map[string]int // of them, with another path, or with anything but the key as a credential
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	good := slices.Equal(r.Header.Values(keyHeader), []string{p.key})
-	p.mu.Lock()
-	p.calls++
-	if !good || !onlyKey(r) {
-		p.odd++
-	}
-	p.mu.Unlock()
-	if !good {
+	query := r.URL.Query()
+	p.note(query.Get("check"), good && onlyKey(r) && r.URL.Path == p.path && r.Host == p.address.String())
+	switch {
+	case !good:
 		w.WriteHeader(http.StatusUnauthorized)
-		return
+	case query.Has("redirect"):
+		http.Redirect(w, r, p.away, http.StatusFound)
+	case query.Has("reflect"):
+		w.Header().Set("X-Echo", p.key)
+		fmt.Fprintf(w, "%s\n%s\n%x\n%s\n", p.ok, p.key, p.key, base64.StdEncoding.EncodeToString([]byte(p.key)))
+	default:
+		io.WriteString(w, p.ok)
 	}
-	io.WriteString(w, p.ok)
+}
+
+func (p *provider) note(check string, right bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calls == nil {
+		p.calls, p.odd = map[string]int{}, map[string]int{}
+	}
+	p.calls[check]++
+	if !right {
+		p.odd[check]++
+	}
 }
 
 // onlyKey tells whether nothing of the box came along: neither the token nor a
@@ -130,22 +156,25 @@ func onlyKey(r *http.Request) bool {
 	return !strings.Contains(all, "omb_t0_") && !strings.Contains(all, "boxprobe")
 }
 
-// takeCalls gives the numbers of calls since the last call.
-func (p *provider) takeCalls() (calls, odd int) {
+// called gives the numbers of a check's calls.
+func (p *provider) called(check string) (calls, odd int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	calls, odd = p.calls, p.odd
-	p.calls, p.odd = 0, 0
-	return calls, odd
+	return p.calls[check], p.odd[check]
 }
 
 // serve starts an HTTP server on a free port of the loopback.
 func serve(s *http.Server, h http.Handler) (netip.AddrPort, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return serveAt("127.0.0.1:0", s, h)
+}
+
+func serveAt(address string, s *http.Server, h http.Handler) (netip.AddrPort, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
 	s.Handler, s.ReadHeaderTimeout = h, patience
+	s.ErrorLog = log.New(io.Discard, "", 0) // net/http's own lines would stand between ours
 	go s.Serve(l)
 	return l.Addr().(*net.TCPAddr).AddrPort(), nil
 }
@@ -212,7 +241,8 @@ func interfaceAddresses() []string {
 }
 
 func (o *outside) startServers() (err error) {
-	o.provider.key, o.provider.ok = o.key, o.UpstreamOK
+	o.provider.key, o.provider.ok, o.provider.path = o.key, o.UpstreamOK, o.Call
+	o.provider.away = "http://" + o.away.address.String() + "/"
 	if o.server.address, err = serve(&o.server.Server, &o.server); err != nil {
 		return err
 	}

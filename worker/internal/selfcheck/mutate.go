@@ -34,47 +34,80 @@ var mutations = []mutation{
 	{"no-limits", "the limits of processes and open files, and the sizes of private folders", noLimits},
 }
 
+// allMutations gives them in the order in which they change a plan.
+func allMutations() []mutation {
+	return slices.Concat(mutations, fileMutations, processMutations, environmentMutations, filterMutations, gateMutations)
+}
+
+// contradictory are pairs of which one undoes what the other does.
+var contradictory = [][2]string{
+	{"seccomp-off", "deny-too-much"}, // a filter that refuses is one
+	{shareNet, "no-harness"},         // in a shared network the server itself answers
+	{shareNet, "listener-released"},  // and holds the port
+}
+
 // chosen finds mutations by name, in the table's order.
 func chosen(names []string) ([]mutation, error) {
 	var all []mutation
-	for _, m := range mutations {
+	for _, m := range allMutations() {
 		if slices.Contains(names, m.name) {
 			all = append(all, m)
 		}
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(mutations, func(m mutation) bool { return m.name == name }) {
+		if !slices.ContainsFunc(allMutations(), func(m mutation) bool { return m.name == name }) {
 			return nil, reason.New(reason.Usage, "there is no mutation %q; there are %s", name, strings.Join(mutationNames(), ", "))
+		}
+	}
+	for _, pair := range contradictory {
+		if slices.Contains(names, pair[0]) && slices.Contains(names, pair[1]) {
+			return nil, reason.New(reason.Usage, "the mutations %s and %s cannot be in one box: the second undoes the first", pair[0], pair[1])
 		}
 	}
 	return all, nil
 }
 
 func mutationNames() []string {
-	names := make([]string, len(mutations))
-	for i, m := range mutations {
-		names[i] = m.name
+	var names []string
+	for _, m := range allMutations() {
+		names = append(names, m.name)
 	}
 	return names
 }
 
-// declared lists the checks that must fail under the mutations, sorted. A
-// machine without routes, or with no interface but lo, shares nothing that N4
-// or N5 could find; a kernel whose Landlock cannot do what S15 and S16 try has
-// no such wall to take away.
+// declared lists the checks that must fail under the mutations, sorted.
 func (o *outside) declared(rows []row, under []mutation) []string {
 	var ids []string
 	for _, r := range rows {
-		nothing := r.ID == "N4" && o.NoRouteOutside || r.ID == "N5" && o.lone
-		noWall := r.ID == "S15" && o.Landlock < 2 || r.ID == "S16" && o.Landlock < 6
 		for _, m := range under {
-			if slices.Contains(r.BrokenBy, m.name) && !(nothing && m.name == shareNet) && !noWall {
+			if slices.Contains(r.BrokenBy, m.name) && !o.nothing(r.ID, m.name) {
 				ids = append(ids, r.ID)
 			}
 		}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// nothing tells whether this machine has nothing that the mutation could open
+// to the check: no routes and no interface but lo to share, no Landlock to take
+// away, no keyring that is open to us.
+func (o *outside) nothing(id, mutation string) bool {
+	switch id {
+	case "N4":
+		return o.NoRouteOutside && mutation == shareNet
+	case "N5":
+		return o.lone && mutation == shareNet
+	case "N02":
+		return o.noSix
+	case "S10":
+		return o.NoSessionKey != ""
+	case "S15":
+		return o.Landlock < 2
+	case "S16":
+		return o.Landlock < 6
+	}
+	return o.showsNothing(id, mutation)
 }
 
 // ports are those that every box has, on the server's own port the harness
@@ -99,6 +132,9 @@ func (o *outside) ports(under []mutation) (box.Ports, error) {
 // insert adds a mount while the box's root can still be written.
 func insert(p *box.Plan, m box.Mount) {
 	at := slices.IndexFunc(p.Mounts, func(m box.Mount) bool { return m.Kind == box.ROAgain })
+	if at < 0 { // another mutation has taken them away
+		at = len(p.Mounts)
+	}
 	p.Mounts = slices.Insert(p.Mounts, at, m)
 }
 
@@ -120,16 +156,24 @@ func bindData(o *outside, p *box.Plan) {
 // the kernel lets no user namespace mount another.
 func sharePID(_ *outside, p *box.Plan) {
 	without(p, "pid")
-	replace(p, box.Mount{Kind: box.ROBind, Source: "/proc", Dest: "/proc", Reason: "mutation share-pid"})
+	replace(p, box.Mount{Kind: box.Bind, Source: "/proc", Dest: "/proc", Reason: "mutation share-pid"})
 }
 
 func shareNetwork(_ *outside, p *box.Plan) {
 	without(p, "net")
+	p.Spares = box.Spares{} // sockets of the machine's own network, which no worker takes
+	usual := turn.DefaultPorts(0)
 	if base, ok := p.Env[baseName]; ok {
-		usual := ":" + strconv.Itoa(turn.DefaultPorts(0).Broker) + "/"
-		p.Env[baseName] = strings.Replace(base, usual, ":"+strconv.Itoa(p.Ports.Broker)+"/", 1)
+		p.Env[baseName] = strings.Replace(base, ":"+strconv.Itoa(usual.Broker)+"/", ":"+strconv.Itoa(p.Ports.Broker)+"/", 1)
+	}
+	for name, value := range p.Env {
+		if value == gateURL(usual.Egress) {
+			p.Env[name] = gateURL(p.Ports.Egress)
+		}
 	}
 }
+
+func gateURL(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
 
 func envAll(o *outside, p *box.Plan) {
 	for _, name := range o.names() {
@@ -151,7 +195,7 @@ func sharedTmp(o *outside, p *box.Plan) {
 }
 
 func noLimits(_ *outside, p *box.Plan) {
-	p.Pids, p.Nofile = 0, 0
+	p.Pids, p.Nofile, p.FileMB = 0, 0, 0
 	for i := range p.Mounts {
 		p.Mounts[i].Size = 0
 	}

@@ -25,6 +25,7 @@ type row struct {
 	Expect   string   `json:"expect"`
 	BrokenBy []string `json:"broken_by"`
 	Control  string   `json:"control"`
+	Outside  bool     `json:"outside"` // looked at from here, and reported by no probe
 }
 
 // Row is what a check of boxprobe's is about, as boxprobe says.
@@ -147,9 +148,10 @@ func (out *output) add(text []byte, rows []row) error {
 	return nil
 }
 
+// layerOf knows the rows that a probe may report.
 func layerOf(rows []row, id string) (string, bool) {
 	for _, r := range rows {
-		if r.ID == id {
+		if r.ID == id && !r.Outside {
 			return r.Layer, true
 		}
 	}

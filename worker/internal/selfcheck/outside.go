@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
+	"github.com/openmausbot/botbox/worker/internal/broker"
 )
 
 // The provider that the stand-in is, and what the broker knows of it.
@@ -32,21 +34,45 @@ type outside struct {
 	key  string
 
 	socket, loopback, nearby *door
+	mapped, abstract, sixth  *door // sixth is nil on a machine without ::1
+	far, turned, decoy, away origin
+	dns                      names
 	server                   server
 	provider                 provider
 	canary                   *box.Child
 
-	lone bool           // this machine has no interface but lo
-	undo []func() error // in the order in which it was done
+	broker    *broker.Broker
+	box, ours string         // the box's name, and its token
+	other     netip.AddrPort // where another box's token is good
+	lived     error          // of the tokens that have ended: nil if they were good before
+
+	spawner *box.Spawner
+	weak    *weakness // nil: the filter is whole
+	freed   donations
+	holds   bool // one is kept, under a mutation
+	revive  bool // the token is one that lives on, under a mutation
+
+	service  *door               // what stands in for a container engine
+	laidOut  map[string][]string // the names in the folders that the probe writes
+	terminal [2]*os.File         // that the box is started from: our end, and its own
+	lookFor  string              // where M03 looks for bubblewrap
+	openPID  int                 // whom M05 looks at; 0 = this process
+
+	noSix    bool           // this kernel has no IPv6
+	lone     bool           // this machine has no interface but lo
+	noCores  bool           // nor any core files
+	namesake bool           // and its own name is that of every box
+	undo     []func() error // in the order in which it was done
 }
 
 // layOut makes everything, as the user that runs the box. Whoever calls it
 // calls remove too, also after an error.
-func (o *outside) layOut(s *box.Spawner, probe box.Program) error {
+func (o *outside) layOut(probe box.Program) error {
 	sweep()
 	for _, step := range []func() error{
-		o.makeFiles, o.makeCanaryFiles, o.makeKey, o.openDoors, o.startServers,
-		o.lookAround, func() error { return o.startCanary(s, probe) },
+		o.makeFiles, o.makeFolders, o.makeCanaryFiles, o.makeKey, o.makeNames, o.openDoors, o.openMoreDoors, o.openService,
+		o.answerDatagrams, o.openFar, o.startServers, o.openBroker, o.issueTokens, o.chooseRelayPort,
+		o.shareMemory, o.plantSessionKey, o.lookAround, o.lookAtSelf, o.list, func() error { return o.startCanary(probe) },
 	} {
 		if err := step(); err != nil {
 			return reason.New(reason.System, "lay out the self-check: %w", err)
@@ -83,6 +109,7 @@ func (o *outside) makeFiles() (err error) {
 	o.WorkDir, o.BotDir, o.PutBacks = o.at("work"), o.at("data/workspaces/own"), []string{"workspaces", "hook-tokens"}
 	o.Unbound = []string{o.at("elsewhere")}
 	o.Walled, o.Landlock, o.Pids, o.Nofile = "/walled", box.Landlock(), maxPids, maxFiles
+	o.TmpMB, o.FileMB = tmpMB, fileMB
 	for _, dir := range []string{"work", "code", "elsewhere", "walled", "home", "data/workspaces/own", "data/workspaces/other", "data/hook-tokens/own", "data/hook-tokens/other"} {
 		if err := os.MkdirAll(o.at(dir), 0o700); err != nil {
 			return err
@@ -98,7 +125,7 @@ func (o *outside) makeFiles() (err error) {
 
 // makeCanaryFiles leaves a file of "another turn" in each shared folder.
 func (o *outside) makeCanaryFiles() error {
-	for i, file := range []*string{&o.TmpFile, &o.VarTmpFile, &o.RunFile} {
+	for i, file := range []*string{&o.TmpFile, &o.VarTmpFile, &o.RunFile, &o.ShmFile} {
 		var tried error
 		for _, in := range sharedFolders()[i] {
 			dir, err := o.folder(in)
@@ -177,7 +204,7 @@ func routed(address string) error {
 // startCanary starts the process that no box may see. It repeats what it is
 // told, and it runs for certain when it has: the kernel tells us of an exec
 // before /proc shows the new command line.
-func (o *outside) startCanary(s *box.Spawner, probe box.Program) error {
+func (o *outside) startCanary(probe box.Program) error {
 	itsIn, in, err := os.Pipe()
 	if err != nil {
 		return err
@@ -189,7 +216,7 @@ func (o *outside) startCanary(s *box.Spawner, probe box.Program) error {
 		return err
 	}
 	defer out.Close()
-	o.canary, err = s.Beside(probe.File, []string{"boxprobe", "canary", o.Marker}, []string{"CANARY=" + o.Marker}, itsIn, itsOut)
+	o.canary, err = o.spawner.Beside(probe.File, []string{"boxprobe", "canary", o.Marker}, []string{"CANARY=" + o.Marker}, itsIn, itsOut)
 	itsOut.Close()
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -43,6 +44,8 @@ const within = 30 * time.Second
 const (
 	maxPids  = 256
 	maxFiles = 512
+	tmpMB    = 16
+	fileMB   = 12
 )
 
 // probePath is where boxprobe stands in the self-check's box.
@@ -66,13 +69,16 @@ func Run(r *turn.Runner, probe box.Program, w Wish) (report.Checks, error) {
 		return checks, err
 	}
 	checks.Results = judge(rows, nil, "the probe could not be sent into a box", nil)
-	o := &outside{}
+	// A thread of its own, for its session has a key in it that no turn's may have.
+	spawner := box.NewSpawner()
+	defer spawner.Close()
+	o := &outside{spawner: spawner}
 	defer func() {
 		if err := o.remove(); err != nil {
 			r.Log.Error("the self-check could not tidy up", slog.String("cause", err.Error()))
 		}
 	}()
-	if err := o.layOut(r.Spawner, probe); err != nil {
+	if err := o.layOut(probe); err != nil {
 		return checks, err
 	}
 	checks.Declared = o.declared(rows, under)
@@ -91,6 +97,9 @@ type visit struct {
 	wish  Wish
 	under []mutation
 	probe box.Program
+
+	boxPorts  box.Ports
+	delivered error // nil: the redirect was answered in the box
 }
 
 // run sends the probe into a box and judges what it reports.
@@ -104,20 +113,33 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	mine := v.runner(r, ports)
-	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD, Change: v.change})
+	v.lookFor, v.boxPorts = r.Path, ports
+	leaks, err := v.leaks()
 	if err != nil {
 		return nil, err
 	}
-	e := evidence{outside: v.outside, dropped: answer.DroppedEnv, grants: answer.Grants}
+	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD + len(leaks), Change: v.change, Front: v.front})
+	if err != nil {
+		return nil, err
+	}
+	t.Kit.Below = leaks
+	e := evidence{outside: v.outside, dropped: answer.DroppedEnv, grants: answer.Grants, visit: v, runner: mine}
 	dead := e.dead(before)
-	out, ended, err := v.attend(mine, t)
+	if err := v.exchange(); err != nil {
+		t.Abandon()
+		return nil, reason.New(reason.System, "lay out the self-check: %w", err)
+	}
+	out, ended, err := v.attend(mine, t, &e.seen)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkBuild(out.build); err != nil {
 		return nil, err
 	}
-	e.results = out.lines
+	e.results, e.delivered = out.lines, v.delivered
+	if ended == "" { // otherwise nothing counts, and there may be no lines
+		e.judged(v.rows)
+	}
 	for id, why := range e.dead(after) {
 		dead[id] = why
 	}
@@ -129,7 +151,7 @@ func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
 	machine := box.LookAt(r.Machine.User, o.at("home"), o.DataDir)
 	machine.Nameless = r.Machine.Nameless
 	return &turn.Runner{
-		Spawner: r.Spawner, Path: r.Path, Entry: r.Entry, Broker: r.Broker, Egress: r.Egress, Secrets: r.Secrets,
+		Spawner: o.spawner, Path: r.Path, Entry: r.Entry, Broker: o.broker, Egress: o.dialer(r.Egress), Secrets: r.Secrets,
 		Machine: machine,
 		Ports:   ports,
 		Harness: "tcp:" + o.server.address.String(),
@@ -141,22 +163,22 @@ func (o *outside) runner(r *turn.Runner, ports box.Ports) *turn.Runner {
 // spec asks for the box of one bot's turn.
 func (v *visit) spec(file string) spec.Spec {
 	s := spec.Spec{
-		V: 1, Kind: "turn", Engine: "none", Bot: "own", Conversation: "own",
+		V: 1, ID: v.box, Kind: "turn", Engine: "none", Bot: "own", Conversation: "own",
 		Argv: []string{probePath, "--profile", v.wish.Profile, file},
-		Cwd:  v.WorkDir, Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated"},
+		Cwd:  v.WorkDir, Home: spec.Home{Mode: "private"}, Net: spec.Net{Mode: "gated", Relay: true},
 		Paths: spec.Paths{
 			RW:        []string{v.BotDir},
-			RO:        []string{v.at("code"), v.at("data/hook-tokens/own")},
+			RO:        []string{v.at("code"), v.at("data/hook-tokens/own"), v.Swapped},
 			ArgvFiles: []string{file},
 		},
-		Limits: spec.Limits{Pids: maxPids, Nofile: maxFiles},
+		Limits: spec.Limits{Pids: maxPids, Nofile: maxFiles, TmpMB: tmpMB, FileMB: fileMB},
 		Broker: spec.Broker{TTLS: 2 * int(within/time.Second)},
 		Env: map[string]spec.Value{
 			keyName:  {Text: secret.New(v.key)},
 			baseName: {Text: secret.New("http://" + v.provider.address.String())},
 		},
 	}
-	for _, name := range v.names() {
+	for _, name := range append(v.names(), v.EnvListed) {
 		s.Env[name] = spec.Value{Text: secret.New(v.Marker)}
 	}
 	return s
@@ -164,30 +186,45 @@ func (v *visit) spec(file string) spec.Spec {
 
 // change lets boxprobe in, and takes away what the mutations say.
 func (v *visit) change(p *box.Plan) {
+	v.ours, _ = tokenOf(p.Env[baseName]) // if there is none, B3 says so
 	// After the plan was made, so that Landlock does not know of it, and below
 	// none of the folders that it knows.
 	insert(p, box.Mount{Kind: box.Bind, Source: v.at("walled"), Dest: v.Walled, Reason: "the self-check's writable mount"})
-	insert(p, box.Mount{Kind: box.ROBind, Source: v.probe.Name(), Program: &v.probe, Dest: probePath, Reason: "the self-check's probe"})
+	insert(p, v.probeMount())
 	for _, m := range v.under {
 		m.change(v.outside, p)
 	}
+	p.Lacks.Weakened = v.weak.filter(p.Seccomp)
+}
+
+func (v *visit) probeMount() box.Mount {
+	return box.Mount{Kind: box.ROBind, Source: v.probe.Name(), Program: &v.probe, Dest: probePath, Reason: "the self-check's probe"}
 }
 
 // attend runs the box to its end. ended is empty when the probe lived to its
 // last line, and says otherwise why not.
-func (v *visit) attend(r *turn.Runner, t *turn.Turn) (out output, ended string, err error) {
+func (v *visit) attend(r *turn.Runner, t *turn.Turn, seen *sighting) (out output, ended string, err error) {
 	said, child, err := v.start(r, t)
 	if err != nil {
 		t.Abandon()
 		return out, "", err
 	}
-	stopped := v.watch(t)
+	stopped, delivered, looked := v.watch(t), v.deliver(t), make(chan sighting, 1)
+	go func() {
+		select {
+		case <-t.Ready():
+			looked <- sight(child.Pid(), t.Pid())
+		case <-t.Ended():
+			looked <- sighting{err: errors.New("it never ran")}
+		}
+	}()
 	code, err := t.Attend()
 	if err != nil {
 		child.Kill()
 	}
 	child.Wait()
 	got, cut := <-said, <-stopped
+	v.delivered, *seen = <-delivered, <-looked
 	switch {
 	case cut != nil:
 		return out, "", cut
@@ -220,7 +257,7 @@ func (v *visit) start(r *turn.Runner, t *turn.Turn) (<-chan heard, *box.Child, e
 	if err != nil {
 		return nil, nil, reason.New(reason.System, "start the probe: %w", err)
 	}
-	child, err := r.Spawner.Start(t.Kit, [3]*os.File{null, to, null}, true)
+	child, err := v.spawn(r, t.Kit, to, null)
 	to.Close()
 	if err != nil {
 		from.Close()
@@ -233,6 +270,15 @@ func (v *visit) start(r *turn.Runner, t *turn.Turn) (<-chan heard, *box.Child, e
 		said <- heard{out, err}
 	}()
 	return said, child, nil
+}
+
+// spawn starts the box as one that a shell asked for, from a terminal, for it
+// must have none of its own then either.
+func (v *visit) spawn(r *turn.Runner, k *box.Kit, to, null *os.File) (*box.Child, error) {
+	if v.terminal[1] == nil {
+		return r.Spawner.Start(k, [3]*os.File{null, to, null}, true)
+	}
+	return r.Spawner.StartOn(k, [3]*os.File{v.terminal[1], to, null})
 }
 
 var errStopped = errors.New("the self-check was told to stop")
@@ -276,4 +322,22 @@ func judge(rows []row, lines map[string]report.Result, ended string, dead map[st
 		results[i] = line
 	}
 	return results
+}
+
+// leaks opens what a box without the closing of files would find open. Its
+// numbers are a browser's pipe's, which boxentry leaves open where the plan has
+// one.
+func (v *visit) leaks() ([]*os.File, error) {
+	if !slices.ContainsFunc(v.under, func(m mutation) bool { return m.name == fdLeak }) {
+		return nil, nil
+	}
+	var files []*os.File
+	for range 2 {
+		f, err := os.Open(v.Database)
+		if err != nil {
+			return nil, reason.New(reason.System, "lay out the self-check: %w", err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
 }

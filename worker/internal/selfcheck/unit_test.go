@@ -158,7 +158,7 @@ func TestChosenAndDeclared(t *testing.T) {
 	if got := o.declared(twoRows, nil); len(got) != 0 {
 		t.Errorf("declared %v without a mutation", got)
 	}
-	for _, names := range [][]string{{"bind-data", "bind"}, {""}, {"Bind-Data"}} {
+	for _, names := range [][]string{{"bind-data", "bind"}, {""}, {"Bind-Data"}, {"seccomp-off", "deny-too-much"}} {
 		if _, err := chosen(names); reason.Of(err).Code != reason.Usage {
 			t.Errorf("%q: %v", names, err)
 		}
@@ -191,32 +191,60 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"all names put back": {"D7", func(e *evidence) {
 			e.PutBacks = append(e.PutBacks, "messages.db", "config.json", "sessions.json", "server.sock")
 		}},
-		"a dead canary":          {"P1 P2 P3", func(e *evidence) { e.canary.Kill(); e.canary.Wait() }},
-		"a silent port":          {"N1", func(e *evidence) { e.loopback.listener.Close() }},
-		"a silent server":        {"N2", func(e *evidence) { e.server.Close() }},
-		"another route":          {"N2", func(e *evidence) { status(e.server.address, e.OtherRoute, "") }},
-		"no route asked":         {"N2", func(e *evidence) { e.server.takeAsked() }},
-		"a silent address":       {"N3", func(e *evidence) { e.nearby.listener.Close() }},
-		"an unreachable one":     {"N4", func(e *evidence) { e.Routed = append(e.Routed, "fe80::1%no-such-interface") }},
-		"a name that was let in": {"E1 E2 E3", func(e *evidence) { e.dropped = e.dropped[1:] }},
-		"no file in /tmp":        {"T1", remove(func(e *evidence) string { return e.TmpFile })},
-		"no file in /var/tmp":    {"T2", remove(func(e *evidence) string { return e.VarTmpFile })},
-		"no file in /run":        {"T2", remove(func(e *evidence) string { return e.RunFile })},
-		"a new folder":           {"W1", func(e *evidence) { os.Mkdir(filepath.Join(e.Unbound[0], "x"), 0o700) }},
-		"a file in a new place":  {"S15", func(e *evidence) { os.Mkdir(filepath.Join(e.at("walled"), "x"), 0o700) }},
-		"a write that is lost":   {"W2", remove(func(e *evidence) string { return filepath.Join(e.WorkDir, "boxprobe.w2") })},
-		"a stranger":             {"W2", func(e *evidence) { knockTwice(t, e.loopback) }},
-		"N1 that came not":       {"W2", func(e *evidence) { e.results = map[string]report.Result{"N1": {Verdict: fail}} }},
-		"no grant":               {"B1 B2", func(e *evidence) { e.grants = nil }},
-		"a silent provider":      {"B4 B5 B6", func(e *evidence) { e.provider.Close() }},
-		"a fourth call":          {"B4 B5 B6", func(e *evidence) { status(e.provider.address, e.Call, e.key) }},
-		"no call":                {"B4 B5 B6", func(e *evidence) { e.provider.takeCalls() }},
+		"no ::1 or mapped address":       {"N02", func(e *evidence) { e.mapped.listener.Close() }},
+		"a silent name server":           {"N04", func(e *evidence) { e.UDPPort = e.LoopbackPort }},
+		"no abstract socket":             {"N07", func(e *evidence) { e.abstract.listener.Close() }},
+		"a third look-up":                {"N12", func(e *evidence) { e.dns.LookupNetIP(t.Context(), "ip", turningName+".") }},
+		"somebody at the second answer":  {"N12", func(e *evidence) { status(e.turned.address, "/", "") }},
+		"a redirect of no sign-in":       {"N17", func(e *evidence) { e.delivered = errors.New("nobody") }},
+		"a token of nobody's":            {"B15", func(e *evidence) { e.ours = "omb_t0_nobodys" }},
+		"a decoy that was reached":       {"B07", func(e *evidence) { status(e.decoy.address, "/", "") }},
+		"a redirect that was followed":   {"B13", func(e *evidence) { status(e.away.address, "/", "") }},
+		"tokens that never lived":        {"B08", func(e *evidence) { e.lived = errors.New("no") }},
+		"another box's token that lives": {"B10", func(e *evidence) { e.ForeignToken, _ = e.token(e.box+"_other", 0) }},
+		"a call with more":               {"B4", func(e *evidence) { e.provider.note("B4", false) }},
+		"a call that was to be refused":  {"B11", func(e *evidence) { e.provider.note("B11-refused", true) }},
+		"a dead canary":                  {"P02 P04 P1 P2 P3", func(e *evidence) { e.canary.Kill(); e.canary.Wait() }},
+		"a silent port":                  {"N1", func(e *evidence) { e.loopback.listener.Close() }},
+		"a silent server":                {"N14 N15 N2", func(e *evidence) { e.server.Close(); e.server.forget() }},
+		"another route":                  {"N15 N2", func(e *evidence) { status(e.server.address, e.OtherRoute, "") }},
+		"no route asked":                 {"N14 N15 N2", func(e *evidence) { e.server.forget() }},
+		"a silent address":               {"N3", func(e *evidence) { e.nearby.listener.Close() }},
+		"an unreachable one":             {"N4", func(e *evidence) { e.Routed = append(e.Routed, "fe80::1%no-such-interface") }},
+		"a name that was let in":         {"E02 E05 E06 E1 E2 E3", func(e *evidence) { e.dropped = e.dropped[1:] }},
+		"no file in /dev/shm":            {"F29", remove(func(e *evidence) string { return e.ShmFile })},
+		"no file in /tmp":                {"T1", remove(func(e *evidence) string { return e.TmpFile })},
+		"no file in /var/tmp":            {"T2", remove(func(e *evidence) string { return e.VarTmpFile })},
+		"no file in /run":                {"T2", remove(func(e *evidence) string { return e.RunFile })},
+		"a new folder":                   {"W1", func(e *evidence) { os.Mkdir(filepath.Join(e.Unbound[0], "x"), 0o700) }},
+		"a file in a new place":          {"S15", func(e *evidence) { os.Mkdir(filepath.Join(e.at("walled"), "x"), 0o700) }},
+		"a write that is lost":           {"W2", remove(func(e *evidence) string { return filepath.Join(e.WorkDir, "boxprobe.w2") })},
+		"a stranger":                     {"N11 N20 W2", func(e *evidence) { knockTwice(t, e.loopback) }},
+		"N1 that came not":               {"N11 N20 W2", func(e *evidence) { e.results = map[string]report.Result{"N1": {Verdict: fail}} }},
+		"no session key": {"S10", func(e *evidence) {
+			e.spawner.On(func() { unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) })
+		}},
+		"no grant":            {"B1 B2", func(e *evidence) { e.grants = nil }},
+		"a silent provider":   {"B07 B08 B09 B11 B12 B13 B14 B15 B4 B5 B6", func(e *evidence) { e.provider.Close() }},
+		"a second call":       {"B5", func(e *evidence) { e.provider.note("B5", true) }},
+		"no call":             {"B07 B08 B09 B10 B11 B12 B13 B14 B4 B5 B6", func(e *evidence) { e.provider.calls = nil }},
+		"no file of HOME":     {"F14", remove(func(e *evidence) string { return e.HomeFile })},
+		"nothing like /.fly":  {"F13", remove(func(e *evidence) string { return e.at("fly/api") })},
+		"a silent service":    {"F16", func(e *evidence) { e.service.listener.Close() }},
+		"no shared memory":    {"P08", func(e *evidence) { e.SharedKey ^= 2 }},
+		"no terminal":         {"P11", func(e *evidence) { e.terminal[1] = nil }},
+		"no files about CPUs": {"F12", func(e *evidence) { e.CPUFiles = []string{"/nonexistent"} }},
+		"nothing exchanged":   {"F23", func(e *evidence) { os.Rename(e.at("another"), e.at("nobody")) }},
 	} {
 		t.Run(what, func(t *testing.T) {
 			e := visited(t)
 			c.harm(e)
 			dead := e.dead(after)
-			maps.Copy(dead, e.dead(before))
+			for id, why := range e.dead(before) {
+				if !(id == "B10" && dead[id] == "") { // its token is good before and dead afterwards
+					dead[id] = why
+				}
+			}
 			if got := strings.Join(slices.Sorted(maps.Keys(dead)), " "); got != c.dead {
 				t.Errorf("dead %q, want %q: %v", got, c.dead, dead)
 			}
@@ -232,19 +260,32 @@ func visited(t *testing.T) *evidence {
 		t.Fatal(err)
 	}
 	defer probe.Close()
-	o := &outside{}
+	o := &outside{spawner: box.NewSpawner()}
+	t.Cleanup(o.spawner.Close)
 	t.Cleanup(func() { o.remove() })
-	if err := o.layOut(box.NewSpawner(), box.Program{File: probe}); err != nil {
+	if err := o.layOut(box.Program{File: probe}); err != nil {
+		t.Fatal(err)
+	}
+	if o.ours, err = o.token(o.box, 0); err != nil {
 		t.Fatal(err)
 	}
 	e := &evidence{outside: o, dropped: o.names(), grants: []string{granted}}
 	if dead := e.dead(before); len(dead) > 0 {
 		t.Fatalf("before the visit: %v", dead)
 	}
-	status(o.server.address, o.InternalRoute, "")
-	for range 3 {
-		status(o.provider.address, o.Call, o.key)
+	if err := o.exchange(); err != nil {
+		t.Fatal(err)
 	}
+	status(o.server.address, o.InternalRoute, "")
+	for _, id := range strings.Fields(brokered) {
+		for range max(1, callsOf[id]) {
+			e.provider.note(id, true)
+		}
+	}
+	for range 2 {
+		o.dns.LookupNetIP(t.Context(), "ip", turningName+".")
+	}
+	o.broker.Revoke(o.box + "_other") // as a token does that another box shows
 	for _, dir := range []string{o.WorkDir, o.BotDir} {
 		if err := os.WriteFile(filepath.Join(dir, "boxprobe.w2"), []byte(o.Marker), 0o600); err != nil {
 			t.Fatal(err)
@@ -273,14 +314,15 @@ func TestProviderSeesWhatCameAlong(t *testing.T) {
 		"the wrong key": {keyHeader: "sk-other"},
 		"no key":        {keyHeader: ""},
 	} {
-		p := provider{key: "sk-good", ok: "yes"}
+		p := provider{key: "sk-good", ok: "yes", path: "/v1/models"}
 		r := httptest.NewRequest("GET", "/v1/models", nil)
+		r.Host = p.address.String()
 		r.Header.Set(keyHeader, "sk-good")
 		for k, v := range headers {
 			r.Header.Set(k, v)
 		}
 		p.ServeHTTP(httptest.NewRecorder(), r)
-		if calls, odd := p.takeCalls(); calls != 1 || (odd == 0) != (name == "") {
+		if calls, odd := p.called(""); calls != 1 || (odd == 0) != (name == "") {
 			t.Errorf("%q: %d calls, %d odd", name, calls, odd)
 		}
 	}
@@ -289,7 +331,7 @@ func TestProviderSeesWhatCameAlong(t *testing.T) {
 func TestRemoveTakesEverything(t *testing.T) {
 	before := litter(t)
 	e := visited(t)
-	folders := []string{e.root, filepath.Dir(e.TmpFile), filepath.Dir(e.VarTmpFile), filepath.Dir(e.RunFile)}
+	folders := []string{e.root, filepath.Dir(e.TmpFile), filepath.Dir(e.VarTmpFile), filepath.Dir(e.RunFile), filepath.Dir(e.ShmFile)}
 	for _, dir := range folders {
 		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 || before[dir] {
 			t.Errorf("%s: %v, %v", dir, st, err)
@@ -305,7 +347,7 @@ func TestRemoveTakesEverything(t *testing.T) {
 	if e.holdsMarker(e.canaryFile("cmdline")) == nil {
 		t.Errorf("the canary %d lives", pid)
 	}
-	for name, d := range map[string]*door{"socket": e.socket, "loopback": e.loopback, "nearby": e.nearby} {
+	for name, d := range map[string]*door{"socket": e.socket, "loopback": e.loopback, "nearby": e.nearby, "mapped": e.mapped, "abstract": e.abstract} {
 		if d.knock() == nil {
 			t.Errorf("%s still answers", name)
 		}

@@ -75,7 +75,12 @@ func (t *Turn) attach(live *box.Live) *serving {
 	s := &serving{listeners: live.Listeners, inward: gate.NewInward(live.Spares), debug: t.debug}
 	t.lead(s)
 	for i, l := range s.listeners {
-		g := t.gates[t.Plan.Listen[i]]
+		port := t.Plan.Listen[i]
+		g := t.gates[port]
+		if t.front != nil {
+			l = t.front(port, l)
+			s.listeners[i] = l
+		}
 		s.servers = append(s.servers, g)
 		s.done.Go(func() { g.Serve(l) })
 	}

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,12 +32,14 @@ type Turn struct {
 	Since  time.Time
 	runner *Runner
 	gates  map[int]server // by port
+	front  func(int, net.Listener) net.Listener
 	egress gate.Dialer    // the machine's, narrowed by the spec
 	hosts  *declared      // nil where the spec declares none
 	live   *box.Live      // set when the engine may run
 	relay  *signin.Relay  // set with it; nil in a box that has none
 	debug  *devtools.Port // nil in a box that has none
 	group  *cgroup.Group
+	holder int      // Way.Asker
 	kept   string   // its name in the supervisor's vault; empty = not there
 	raw    []string // credentials that no broker stands for
 	ready  chan struct{}
@@ -68,14 +71,20 @@ type Answer struct {
 // Way is how a box comes into being.
 type Way struct {
 	First int // box.ChildFD or box.LeaseFD
+	Asker int // the process that becomes bubblewrap, where no child of ours does
 	// Change alters the plan of one of the self-check's own boxes. Nobody else
 	// gives it, and no spec reaches it.
 	Change func(*box.Plan)
+	// Front stands before a gate of such a box: of a donated listener and its
+	// port it makes the one that the gate serves. May be nil.
+	Front func(port int, donated net.Listener) net.Listener
 }
 
 // Prepare makes a kit of a spec.
 func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
-	t := &Turn{Spec: s, runner: r, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	t := &Turn{
+		Spec: s, runner: r, holder: way.Asker, front: way.Front, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{}),
+	}
 	if r.Off != nil {
 		if err := r.Off(); err != nil {
 			return nil, Answer{}, r.Refuse(s, err)
@@ -141,6 +150,9 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if err := t.checkDisk(); err != nil {
 		t.Kit.Close()
 		return Answer{}, err
+	}
+	if way.Asker != 0 {
+		t.Kit.HeldBy(way.Asker)
 	}
 	return t.describe(answer), nil
 }
