@@ -161,7 +161,7 @@ func (b *boot) openCgroup() (err error) {
 func (b *boot) config(mode control.Mode, command []string) control.Config {
 	return control.Config{
 		Mode: mode, Command: command, Env: b.env, Account: b.account, Cgroup: b.cgroup, Program: b.programs[1],
-		RunDir: b.set.runDir, StateDir: b.set.stateDir, CtlDir: b.ctlDir(), SpecDir: b.specDir(),
+		RunDir: b.set.runDir, StateDir: b.set.stateDir, CtlDir: b.ctlDir(),
 		Drain: b.set.drain, Steps: b.steps, Recheck: b.recheckFly(), Users: b.users,
 	}
 }

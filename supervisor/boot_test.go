@@ -77,8 +77,8 @@ func TestWorkerPosture(t *testing.T) {
 		if !strings.Contains(over, "SECRET_KEY=canary") || strings.Contains(over, "NOTIFY") {
 			t.Errorf("handed over:\n%s", over)
 		}
-		if w.Handover.BootKey == [32]byte{} || w.Handover.SpecDir != "/run/botbox.spec" {
-			t.Errorf("handover %v %q", w.Handover.BootKey, w.Handover.SpecDir)
+		if w.Handover.BootKey == [32]byte{} {
+			t.Error("the boot key is none")
 		}
 	}
 }

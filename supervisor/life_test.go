@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/wire"
 )
 
 func TestExitStatusIsTheCommands(t *testing.T) {
@@ -126,18 +129,63 @@ func TestWorkersThatEndAtOnce(t *testing.T) {
 		mode, says string
 		want       int
 		starts     int
-		args       []string
 	}{
-		{"exit7", "reason: worker-crashes", 111, 5, nil},
-		{"exit100", "status 100", 100, 1, nil},
-		{"skew", "reason: version-skew", 100, 1, nil},
-		{"die-in-box", "reason: worker-died", 111, 1, []string{"sleep", "100"}},
+		{"exit7", "reason: worker-crashes", 111, 5},
+		{"exit100", "status 100", 100, 1},
+		{"skew", "reason: version-skew", 100, 1},
 	} {
-		r := start(t, world{vars: "OMB_BOX_FAKE=" + c.mode, args: c.args})
+		r := start(t, world{vars: "OMB_BOX_FAKE=" + c.mode})
 		got := r.status(t)
 		if got != c.want || r.starts() != c.starts || !strings.Contains(r.stderr.String(), c.says) {
 			t.Errorf("%s: exit %d after %d starts, want %d after %d: %s", c.mode, got, r.starts(), c.want, c.starts, r.stderr.String())
 		}
+	}
+}
+
+// The command's box is our child, and no worker's: it outlives them all, and
+// its status is ours.
+func TestTheCommandOutlivesItsWorkers(t *testing.T) {
+	for _, child := range []bool{false, true} {
+		r := start(t, world{child: child, vars: "OMB_BOX_FAKE=die-in-box", args: []string{"sh", "-c", "while [ ! -e /out/go ]; do sleep 0.05; done; exit 7"}})
+		r.await(t, "a third worker", func() bool { return r.starts() >= 3 })
+		os.WriteFile(filepath.Join(r.out, "go"), nil, 0o644)
+		if got := r.status(t); got != 7 || !strings.Contains(r.stderr.String(), "the worker ended with status 9") {
+			t.Errorf("child %t: exit %d: %s", child, got, r.stderr.String())
+		}
+	}
+}
+
+// What the command's box is made of comes through a pipe: the program that
+// becomes it has no more in its environment than the worker.
+func TestTheCommandsBoxIsToldByPipe(t *testing.T) {
+	r := start(t, world{vars: "SECRET_KEY=canary NOTIFY_SOCKET=/nowhere LANG=C.UTF-8", args: []string{"sh", "-c", "exit 7", "two words"}})
+	status := r.status(t)
+	var box struct {
+		Env, Args []string
+		Start     wire.StartSpec
+	}
+	if err := json.Unmarshal([]byte(r.report("box")), &box); err != nil {
+		t.Fatalf("%v: exit %d %s", err, status, r.stderr.String())
+	}
+	if env := strings.Join(box.Env, "\n"); strings.Contains(env, "canary") || strings.Contains(env, "NOTIFY") || !strings.Contains(env, "LANG=C.UTF-8") {
+		t.Errorf("its environment:\n%s", env)
+	}
+	if strings.Join(box.Args[1:], " ") != "run --control" {
+		t.Errorf("its command line: %q", box.Args)
+	}
+	if env := strings.Join(box.Start.Env, "\n"); !strings.Contains(env, "SECRET_KEY=canary") || strings.Contains(env, "NOTIFY") {
+		t.Errorf("handed over:\n%s", env)
+	}
+	if status != 7 || box.Start.Dir != "/" || fmt.Sprintf("%q", box.Start.Argv) != `["sh" "-c" "exit 7" "two words"]` {
+		t.Errorf("exit %d, started %q in %s", status, box.Start.Argv, box.Start.Dir)
+	}
+}
+
+// 75 is a plain command's way to ask for another start, of itself alone.
+func TestAPlainCommandStartsAgain(t *testing.T) {
+	r := start(t, world{args: []string{"--plain", "--", "sh", "-c", "echo x >>/out/tries; [ $(wc -l </out/tries) = 3 ] && exit 7; exit 75"}})
+	if got := r.status(t); got != 7 || r.report("tries") != "x\nx\nx\n" || r.starts() != 1 {
+		t.Errorf("exit %d after %q and %d workers: %s", got, r.report("tries"), r.starts(), r.stderr.String())
 	}
 }
 

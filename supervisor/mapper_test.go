@@ -66,7 +66,7 @@ func TestAMapIsWritten(t *testing.T) {
 func TestHostileMappersAreReplaced(t *testing.T) {
 	for mode, mapped := range map[string]int{ // how many maps were rightly asked for before the lie
 		"unknown": 0, "replay": 1, "released": 0, "other-bots": 1, "initial": 0, "self-mapped": 0, "nested": 0,
-		"grandchild": 0, "supervisor": 0, "flood": 0,
+		"grandchild": 0, "supervisor": 0, "flood": 0, "former": 0,
 	} {
 		bothWays(t, func(t *testing.T, child bool) {
 			if mode == "supervisor" && !child {
