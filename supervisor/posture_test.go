@@ -191,16 +191,25 @@ func mutants(t *testing.T) string {
 			t.Fatal(err)
 		}
 		var edits []rig.Edit
-		for file, before := range mutatedGoes {
-			edits = append(edits, rig.Edit{file, before, mutatedGo + before})
+		for _, pkg := range []string{"supervisor main", "supervisor/internal/privdrop privdrop", "supervisor/internal/reap reap", "worker/cli cli"} {
+			folder, name, _ := strings.Cut(pkg, " ")
+			edits = append(edits, rig.Edit{folder + "/mutated.go", "", "package " + name + mutatedGo})
 		}
 		for _, m := range postureMutations {
 			for _, e := range m.edits {
 				edits = append(edits, rig.Edit{e.file, e.before, fmt.Sprintf("if mutated(%q) { %s }\n%s", m.name, e.do, e.before)})
 			}
 		}
-		if err := rig.CompileOver(dir, rig.Overlay(t, rig.Root(), edits), rig.Build); err != nil {
-			t.Fatal(err)
+		overlay := rig.Overlay(t, rig.Root(), edits)
+		for name, pkg := range map[string]string{"botbox-supervisor": "./supervisor", "botbox": "./worker"} {
+			if err := rig.Compile(filepath.Join(dir, name), pkg, rig.Build, "-overlay", overlay); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"boxentry", "boxprobe"} {
+			if err := os.Link(filepath.Join(rig.Programs(t), name), filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		mutant.dir = dir
 	})
@@ -210,16 +219,11 @@ func mutants(t *testing.T) string {
 	return mutant.dir
 }
 
-// mutatedGoes are the packages that have mutations, and a line of each that the
-// function mutated is put in front of.
-var mutatedGoes = map[string]string{
-	"supervisor/boot.go":                   "// boot is what the steps know and find out.\n",
-	"supervisor/internal/privdrop/drop.go": "// RefuseCgo fails in a build that links cgo",
-	"supervisor/internal/reap/reap.go":     "// Table knows our own children that have not been waited for.",
-	"worker/cli/user.go":                   "// closeToOthers takes two things away from this process",
-}
+const mutatedGo = `
 
-const mutatedGo = `func mutated(name string) bool {
+import "os"
+
+func mutated(name string) bool {
 	self, _ := os.Readlink("/proc/self/exe")
 	for i := len(self) - 1; i > 0; i-- {
 		if self[i] == '/' {
@@ -229,7 +233,6 @@ const mutatedGo = `func mutated(name string) bool {
 	}
 	return false
 }
-
 `
 
 // One thing more, or one thing less, and the comparison shows it: each mutation

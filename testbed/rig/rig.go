@@ -77,22 +77,22 @@ func build() (string, error) {
 	return dir, nil
 }
 
-// Compile builds one program of the checkout as the Makefile does.
-func Compile(to, pkg, build string) error {
-	if err := goBuild("-ldflags", link(build), "-o", to, pkg); err != nil {
+// Compile builds one program of the checkout as the Makefile does, with more
+// flags of the compiler's.
+func Compile(to, pkg, build string, flags ...string) error {
+	if err := goBuild(append(flags, "-ldflags", link(build), "-o", to, pkg)...); err != nil {
 		return err
 	}
 	return os.Chmod(to, 0o755)
 }
 
-// CompileOver builds the four programs into dir, of the sources that an overlay
-// makes of the checkout's.
+// CompileOver builds the worker and the two programs of a box into dir, of the
+// sources that an overlay makes of the checkout's.
 func CompileOver(dir, overlay, build string) error {
-	if err := goBuild("-overlay", overlay, "-ldflags", link(build), "-o", dir+"/", targets["botbox-supervisor"], targets["botbox"], targets["boxentry"], targets["boxprobe"]); err != nil {
+	if err := goBuild("-overlay", overlay, "-ldflags", link(build), "-o", dir+"/", targets["botbox"], targets["boxentry"], targets["boxprobe"]); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(filepath.Join(dir, "supervisor"), filepath.Join(dir, "botbox-supervisor")),
-		os.Rename(filepath.Join(dir, "worker"), filepath.Join(dir, "botbox")))
+	return os.Rename(filepath.Join(dir, "worker"), filepath.Join(dir, "botbox"))
 }
 
 func link(build string) string {

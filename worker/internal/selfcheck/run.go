@@ -137,7 +137,9 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	e.results, e.delivered = out.lines, v.delivered
-	e.judged(v.rows)
+	if ended == "" { // otherwise nothing counts, and there may be no lines
+		e.judged(v.rows)
+	}
 	for id, why := range e.dead(after) {
 		dead[id] = why
 	}
