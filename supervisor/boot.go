@@ -118,6 +118,18 @@ func (b *boot) resume() error {
 	return b.openCgroup()
 }
 
+// tidy takes the folders away that are nobody's but ours. OMB_RUN_DIR stays:
+// others may have it mounted.
+func (b *boot) tidy() {
+	for _, s := range b.steps {
+		for _, ours := range []string{".ctl", ".spec"} {
+			if s.Name == "folders" && s.State == wire.StepDone && b.set.runDir != "" {
+				unix.Rmdir(b.set.runDir + ours)
+			}
+		}
+	}
+}
+
 // openUsers opens the table of bots once more, which the step bot-users checked.
 func (b *boot) openUsers() error {
 	set, err := parseSettings(b.env)

@@ -58,13 +58,15 @@ func realWorldIn(t testing.TB, top, bin string, child bool, vars []string, args 
 func prepareWorld(t testing.TB, top, bin string, child bool, vars []string, args ...string) *running {
 	t.Helper()
 	needRoot(t)
-	script := `mount --make-rprivate / && cd "$TOP" && `
+	script := `mount --make-rprivate / && cd "$TOP" && eval "$SETUP" || exit
+		if [ "$WAIT" ]; then echo >waits; while [ ! -e go ]; do sleep 0.01; done; fi
+		`
 	if child {
 		script += `trap : INT; "$BIN/botbox-supervisor" "$@"; status=$?; ps -e -o args= >"$TOP/left"; exit $status`
 	} else {
 		script += `exec "$BIN/botbox-supervisor" "$@"`
 	}
-	r := &running{out: top}
+	r := &running{out: top, bin: bin}
 	r.Cmd = exec.Command("unshare", append([]string{"-pfm", "--mount-proc", "--kill-child", "sh", "-c", script, "sh"}, args...)...)
 	r.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TOP=" + top, "BIN=" + bin,
 		"OMB_RUN_DIR=" + top + "/run", "OMB_STATE_DIR=" + top + "/state", "OMB_BOT_BOX=1"}, vars...)

@@ -70,6 +70,7 @@ type machine struct {
 	epoch  uint32
 	worker bool // is there, or waits to be waited for
 
+	judged   bool // this worker is being killed: nothing that it still says counts
 	greeted  bool // this worker answered hello
 	isReady  bool // this worker is ready
 	pings    int  // without an answer
@@ -92,7 +93,7 @@ func (m *machine) in(d time.Duration) { m.due = m.now().Add(d) }
 
 func (m *machine) start() {
 	m.epoch++
-	m.greeted, m.isReady, m.pings = false, false, 0
+	m.judged, m.greeted, m.isReady, m.pings = false, false, false, 0
 	m.state = starting
 	if err := m.startWorker(m.epoch); err != nil {
 		if reason.Of(err).Code != reason.Internal {
@@ -121,6 +122,7 @@ func (m *machine) tell(verb wire.Verb, keyvals ...string) {
 // frame judges one frame: each is welcome in one situation only.
 func (m *machine) frame(f wire.Frame) {
 	switch {
+	case m.judged:
 	case f.Verb == wire.HelloAck && !m.greeted:
 		m.hello(f)
 	case f.Verb == wire.Ready && m.greeted && !m.isReady:
@@ -155,6 +157,7 @@ func (m *machine) closed() {
 func (m *machine) replace(sig syscall.Signal, why string) {
 	m.log("the worker is replaced: %s", why)
 	m.signalWorker(sig)
+	m.judged = m.judged || sig == syscall.SIGKILL
 	if m.state == draining {
 		return
 	}
@@ -167,6 +170,7 @@ func (m *machine) replace(sig syscall.Signal, why string) {
 func (m *machine) hello(f wire.Frame) {
 	if f.Args["ver"] != wire.Version || f.Args["build"] != wire.Build {
 		m.signalWorker(syscall.SIGKILL) // it may not understand drain
+		m.judged = true
 		m.fail(reason.New(reason.VersionSkew, "the worker is of build %.64q, this supervisor of %q", f.Args["build"], wire.Build))
 		return
 	}

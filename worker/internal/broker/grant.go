@@ -179,7 +179,7 @@ func newGrant(k Key, limits Limits, around around) (*grant, error) {
 		return nil, reason.New(reason.BadSpec, "%s %s", p.baseEnv, problem)
 	}
 	if transport == nil {
-		transport = newTransport()
+		transport = newUpstreams(newTransport())
 	}
 	g := &grant{
 		provider: p, keyVar: v, base: base, transport: transport,
@@ -217,7 +217,7 @@ func (g *grant) inject(h http.Header, k *liveKey) {
 
 // forget closes idle connections to the upstream.
 func (g *grant) forget() {
-	if t, ok := g.transport.(*http.Transport); ok {
+	if t, ok := g.transport.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()
 	}
 }

@@ -39,6 +39,9 @@ func main() {
 		os.Exit(7)
 	case "exit100":
 		os.Exit(100)
+	case "late":
+		time.Sleep(200 * time.Millisecond)
+		good(mode)
 	case "", "storm", "no-drain", "die-in-box":
 		good(mode)
 	default:
@@ -166,6 +169,7 @@ func hostile(mode string) {
 	case "close":
 		unix.Close(4)
 	default:
+		hostileFrames(mode, &order, raw)
 		hostileVault(mode)
 	}
 	time.Sleep(time.Hour)
