@@ -143,7 +143,7 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 	for id, why := range e.dead(after) {
 		dead[id] = why
 	}
-	return judge(v.rows, out.lines, ended, dead), nil
+	return judge(v.rows, e.results, ended, dead), nil
 }
 
 // runner makes boxes as the worker's own does, of the laid-out machine.
