@@ -81,6 +81,7 @@ func Run(r *turn.Runner, probe box.Program, w Wish) (report.Checks, error) {
 	if err := o.layOut(probe); err != nil {
 		return checks, err
 	}
+	o.Nameless = r.Machine.Nameless
 	checks.Declared = o.declared(rows, under)
 	v := visit{outside: o, rows: rows, wish: w, under: under, probe: probe}
 	results, err := v.run(r)
@@ -137,7 +138,9 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	e.results, e.delivered = out.lines, v.delivered
-	e.judged(v.rows)
+	if ended == "" { // else nothing that is seen from here counts
+		e.judged(v.rows)
+	}
 	for id, why := range e.dead(after) {
 		dead[id] = why
 	}
