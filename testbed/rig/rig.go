@@ -77,10 +77,12 @@ func build() (string, error) {
 	return dir, nil
 }
 
-// Compile builds one program of the checkout as the Makefile does.
-func Compile(to, pkg, build string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X github.com/openmausbot/botbox/shared/wire.Build="+build, "-o", to, pkg)
+// Compile builds one program of the checkout as the Makefile does, with more
+// flags of the compiler's.
+func Compile(to, pkg, build string, flags ...string) error {
+	args := append([]string{"build", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X github.com/openmausbot/botbox/shared/wire.Build=" + build, "-o", to}, flags...)
+	cmd := exec.Command("go", append(args, pkg)...)
 	cmd.Dir = Root()
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

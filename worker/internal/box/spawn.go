@@ -168,20 +168,26 @@ func (s *Spawner) ask(within time.Duration, files []*os.File, path string, args 
 }
 
 // inNamespaces starts boxentry in a user namespace of its own, by the call that
-// bubblewrap makes too, and with what unshareflags adds. The error is the
-// kernel's.
-func (s *Spawner) inNamespaces(within time.Duration, entry *os.File, unshareflags uintptr) error {
+// bubblewrap makes too, and with what unshareflags adds; what it runs there
+// keeps caps. The error is the kernel's, or of boxentry's status.
+func (s *Spawner) inNamespaces(within time.Duration, entry *os.File, unshareflags uintptr, caps []uintptr, args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/proc/self/fd/"+strconv.Itoa(int(entry.Fd())), "trial")
+	cmd := exec.CommandContext(ctx, "/proc/self/fd/"+strconv.Itoa(int(entry.Fd())), args...)
 	cmd.Env, cmd.Dir = []string{}, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWUSER, Unshareflags: unshareflags,
+		Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWUSER, Unshareflags: unshareflags, AmbientCaps: caps,
 	}
 	if err := s.start(cmd); err != nil {
 		return err
 	}
 	return cmd.Wait()
+}
+
+// exited tells whether a program ran, and ended with a status that is not 0.
+func exited(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.Exited()
 }
 
 // holder starts boxentry in a user namespace of its own, where it waits for the
