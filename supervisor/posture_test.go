@@ -193,11 +193,11 @@ func mutants(t *testing.T) string {
 		var edits []rig.Edit
 		for _, pkg := range []string{"supervisor main", "supervisor/internal/privdrop privdrop", "supervisor/internal/reap reap", "worker/cli cli"} {
 			folder, name, _ := strings.Cut(pkg, " ")
-			edits = append(edits, rig.Edit{File: folder + "/mutated.go", New: "package " + name + mutatedGo})
+			edits = append(edits, rig.Edit{folder + "/mutated.go", "", "package " + name + mutatedGo})
 		}
 		for _, m := range postureMutations {
 			for _, e := range m.edits {
-				edits = append(edits, rig.Edit{File: e.file, Old: e.before, New: fmt.Sprintf("if mutated(%q) { %s }\n%s", m.name, e.do, e.before)})
+				edits = append(edits, rig.Edit{e.file, e.before, fmt.Sprintf("if mutated(%q) { %s }\n%s", m.name, e.do, e.before)})
 			}
 		}
 		overlay := rig.Overlay(t, rig.Root(), edits)

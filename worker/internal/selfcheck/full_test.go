@@ -169,22 +169,6 @@ func TestJudgesAreAsked(t *testing.T) {
 	}
 }
 
-// What is looked at from outside does not count either, if the probe has not
-// come back: it may have been the box that ended it.
-func TestNothingCountsWithoutTheProbe(t *testing.T) {
-	for _, behaviour := range []string{"killed", "goes-on"} {
-		r, code := checked(t, withProbe(t, behaviour), rig.Ordinary(t), "--profile", "full")
-		if code != 1 || len(r.Results) == 0 || len(r.Failed) != len(r.Results) {
-			t.Errorf("%s: exit %d, failed %d of %d %v", behaviour, code, len(r.Failed), len(r.Results), r.Warnings)
-		}
-		for _, res := range r.Results {
-			if res.Verdict != inconclusive {
-				t.Errorf("%s: %s: %s", behaviour, res.ID, res.Verdict)
-			}
-		}
-	}
-}
-
 func TestSourceOf(t *testing.T) {
 	const info = "1 0 8:1 / / rw - ext4 a rw\n2 1 0:5 / /tmp rw - tmpfs t rw\n3 1 8:2 /sub/tmp /tmp rw - ext4 b rw\n4 3 8:3 /x /tmp/deep rw - ext4 c rw\n"
 	for path, want := range map[string]string{

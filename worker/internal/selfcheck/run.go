@@ -138,7 +138,7 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	e.results, e.delivered = out.lines, v.delivered
-	if ended == "" { // else nothing that is seen from here counts
+	if ended == "" { // otherwise nothing counts, and there may be no lines
 		e.judged(v.rows)
 	}
 	for id, why := range e.dead(after) {

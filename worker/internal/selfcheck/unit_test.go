@@ -316,6 +316,7 @@ func TestProviderSeesWhatCameAlong(t *testing.T) {
 	} {
 		p := provider{key: "sk-good", ok: "yes", path: "/v1/models"}
 		r := httptest.NewRequest("GET", "/v1/models", nil)
+		r.Host = p.address.String()
 		r.Header.Set(keyHeader, "sk-good")
 		for k, v := range headers {
 			r.Header.Set(k, v)

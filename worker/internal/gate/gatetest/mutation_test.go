@@ -17,7 +17,7 @@ import (
 // files in place of the real ones, so no program of ours has a switch for it.
 type mutation struct {
 	name  string
-	edits []rig.Edit // of files of package gate or below
+	edits []rig.Edit // in files of package gate and below
 	fails []string   // package.Test, exactly
 }
 
@@ -25,7 +25,7 @@ var mutations = []mutation{
 	{name: "none"},
 	{
 		name:  "policy-off",
-		edits: []rig.Edit{{File: "judge.go", Old: "!v.Allowed {", New: "!v.Allowed && false {"}},
+		edits: []rig.Edit{{"judge.go", "!v.Allowed {", "!v.Allowed && false {"}},
 		fails: []string{
 			"egress.TestClientsShowTheReason", "egress.TestProbes",
 			"gate.TestEveryTableRowIsRefusedAsLiteralAndAsAnswer", "gate.TestExceptionLiftsTheAddressPolicyOnly",
@@ -36,15 +36,15 @@ var mutations = []mutation{
 	{
 		name: "own-addr-off",
 		edits: []rig.Edit{
-			{File: "judge.go", Old: "case kind != unicast:", New: "case kind != unicast && false:"},
-			{File: "dialer.go", Old: "addrOf(t.RemoteAddr()) == addrOf(t.LocalAddr())", New: "false"},
+			{"judge.go", "case kind != unicast:", "case kind != unicast && false:"},
+			{"dialer.go", "addrOf(t.RemoteAddr()) == addrOf(t.LocalAddr())", "false"},
 		},
 		fails: []string{"egress.TestPublicNeighbour", "gate.TestOpinionOfOwnAddresses", "gate.TestOwnAddresses", "gate.TestPublicNeighbour", "gate.TestRebinding", "socks.TestPublicNeighbour"},
 	},
 	{
 		name: "dial-by-name",
 		edits: []rig.Edit{
-			{File: "dialer.go", Old: "c, err := d.race(ctx, targets)", New: `if again, r := d.lookup(ctx, h.Name); h.Name != "" && r == nil {
+			{"dialer.go", "c, err := d.race(ctx, targets)", `if again, r := d.lookup(ctx, h.Name); h.Name != "" && r == nil {
 		ap := netip.AddrPortFrom(again[0].Unmap(), h.Port)
 		if d.dialing != nil {
 			d.dialing(ap)
@@ -61,7 +61,7 @@ var mutations = []mutation{
 	},
 	{
 		name:  "prefix-raw",
-		edits: []rig.Edit{{File: "harness/target.go", Old: "!plainPath(path)", New: "false"}},
+		edits: []rig.Edit{{"harness/target.go", "!plainPath(path)", "false"}},
 		fails: []string{"harness.TestCorpus", "harness.TestNodeReadsWhatWasJudged", "harness.TestNodeServer"},
 	},
 }
