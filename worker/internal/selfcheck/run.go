@@ -81,6 +81,7 @@ func Run(r *turn.Runner, probe box.Program, w Wish) (report.Checks, error) {
 	if err := o.layOut(probe); err != nil {
 		return checks, err
 	}
+	o.Nameless = r.Machine.Nameless
 	checks.Declared = o.declared(rows, under)
 	v := visit{outside: o, rows: rows, wish: w, under: under, probe: probe}
 	results, err := v.run(r)
