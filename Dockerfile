@@ -1,8 +1,9 @@
 # The image: bubblewrap, the four programs and the account maus. One target.
 #
 #   docker build --build-arg BUILD="$(git rev-parse --short=12 HEAD)" -t botbox .
-#   docker run --rm -it --cap-add SYS_ADMIN --security-opt systempaths=unconfined \
-#       --security-opt apparmor=unconfined -v "$PWD:/workspace" -e ANTHROPIC_API_KEY botbox claude -p hello
+#   docker run --rm -it --cap-add SYS_ADMIN --security-opt seccomp=init/docker-seccomp.json \
+#       --security-opt systempaths=unconfined --security-opt apparmor=unconfined \
+#       -v "$PWD:/workspace" -e ANTHROPIC_API_KEY botbox claude -p hello
 #
 # Build arguments:
 #   BUILD     the name of the build, in all four programs
@@ -27,13 +28,14 @@ RUN export CGO_ENABLED=0 GOTOOLCHAIN=local && mkdir /out && \
 	chmod 711 /out/botbox
 
 # Debian's npm brings hundreds of packages, so it stays behind. Unquoted on
-# purpose: one word a package.
+# purpose: one word a package. Some packages have files that anybody may write.
 FROM debian:trixie-slim AS engines
 ARG ENGINES=""
 RUN mkdir /engines && if [ -n "$ENGINES" ]; then \
 	export DEBIAN_FRONTEND=noninteractive && apt-get update -q && \
 	apt-get install -y -q --no-install-recommends ca-certificates nodejs npm && \
-	npm install --global --prefix /engines --no-fund --no-audit --no-update-notifier -- $ENGINES; fi
+	npm install --global --prefix /engines --no-fund --no-audit --no-update-notifier -- $ENGINES && \
+	chown -R root:root /engines && chmod -R go-w /engines; fi
 
 FROM debian:trixie-slim
 ARG PACKAGES=""

@@ -9,9 +9,9 @@ ARGS ?=
 
 # Tests of the supervisor, and those that become another user, need root. Its
 # HOME is its own, so that no file of root's gets into the caller's caches.
-ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN")
+ROOT = $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "CGO_ENABLED=$$CGO_ENABLED" "BOTBOX_MUST_RUN=$$BOTBOX_MUST_RUN" "BOTBOX_FRESH=$$BOTBOX_FRESH")
 
-.PHONY: install uninstall build run test test-vm test-systemd test-image image check bench fuzz setup-run setup-test clean
+.PHONY: install uninstall deb build run test test-vm test-systemd test-image test-fresh image check bench fuzz setup-run setup-test clean
 
 build:
 	@mkdir -p bin
@@ -28,12 +28,14 @@ run: setup-run build
 
 # Everything, with real boxes, sockets, namespaces and a real engine. One
 # package after the other: their tests start hundreds of processes, and time
-# limits are kept on a quiet machine only.
+# limits are kept on a quiet machine only. A part of it: make test TESTS=./shared/...
+TESTS ?= ./...
 test: setup-test build
-	$(ROOT) go test -count=1 -p 1 ./...
+	$(ROOT) go test -count=1 -p 1 -timeout 40m $(TESTS)
 
 # The part of it that boots virtual machines: cgroup limits, Landlock, AppArmor
-# and vsock for real, and the supervisor as the first process of a machine.
+# and vsock for real, the report for the host, an engine's turn, and the
+# supervisor as the first process of a machine.
 test-vm: setup-test
 	$(ROOT) go test -count=1 -v ./testbed/vm
 
@@ -41,14 +43,21 @@ test-vm: setup-test
 test-systemd: setup-test
 	$(ROOT) go test -count=1 -v ./testbed/systemd
 
+# The two commands, the Debian package and the page for a laptop, each on a fresh
+# Debian 12 and 13. BOTBOX_FRESH=all runs all of `make test` there, not a part.
+test-fresh: setup-test
+	$(ROOT) go test -count=1 -v -timeout 3h ./testbed/fresh
+
 # The Dockerfile, built and run with every set of flags.
 test-image: setup-test
 	$(ROOT) go test -count=1 -v ./testbed/image
 
-# The image, with whatever builds images here: make image CONTAINER=podman
+# The image, with whatever builds images here: make image CONTAINER=podman. It
+# is started once to see what it needs.
 CONTAINER ?= docker
 image:
 	$(CONTAINER) build --build-arg BUILD=$(BUILD) -t botbox .
+	sh testbed/image/figures.sh $(CONTAINER) botbox
 
 # What a change has to pass before it is handed in.
 check: test
@@ -80,8 +89,8 @@ install: build
 	install -m 755 bin/botbox-supervisor bin/boxentry bin/boxprobe $(LIBEXEC)
 	install -m 711 bin/botbox $(LIBEXEC)
 	ln -sfn ../libexec/botbox/botbox $(DESTDIR)/usr/bin/botbox
-	bin/botbox man >$(SHARE)/man/man1/botbox.1
-	bin/botbox completion bash >$(SHARE)/bash-completion/completions/botbox
+	umask 022 && bin/botbox man >$(SHARE)/man/man1/botbox.1
+	umask 022 && bin/botbox completion bash >$(SHARE)/bash-completion/completions/botbox
 	install -m 644 init/systemd/botbox.service $(SYSTEMD)/systemd/system/botbox.service
 	install -m 644 init/systemd/botbox.catalog $(SYSTEMD)/systemd/catalog/botbox.catalog
 	install -m 644 init/systemd/botbox.sysusers.conf $(SYSTEMD)/sysusers.d/botbox.conf
@@ -94,6 +103,10 @@ uninstall:
 		$(SYSTEMD)/systemd/system/botbox.service $(SYSTEMD)/systemd/catalog/botbox.catalog \
 		$(SYSTEMD)/sysusers.d/botbox.conf $(SYSTEMD)/tmpfiles.d/botbox.conf
 	[ ! -d $(LIBEXEC) ] || rmdir --ignore-fail-on-non-empty $(LIBEXEC)
+
+# A Debian package of it, in bin: the same bytes each time for one commit.
+deb:
+	@BUILD=$(BUILD) sh init/debian/package.sh bin
 
 bench: setup-test build
 	go run ./bench

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +30,7 @@ const (
 	tag        = "localhost/botbox:test"
 	debian     = "docker.io/library/debian:trixie-slim" // the names that the Dockerfile's short ones stand for
 	golang     = "docker.io/library/golang:1.26-trixie"
-	eachWithin = 2 * time.Minute
+	eachWithin = 4 * time.Minute
 )
 
 // bed is a storage of images and containers of this run's own.
@@ -65,7 +66,7 @@ func ready(t *testing.T) *bed {
 }
 
 func (b *bed) make() (err error) {
-	script := exec.Command("/bin/sh", "make.sh")
+	script := exec.Command("/bin/sh", "make.sh", "slim")
 	script.Stderr = os.Stderr
 	base, err := script.Output()
 	if err != nil {
@@ -98,15 +99,19 @@ func (b *bed) make() (err error) {
 // only without chroot, which is the isolation that works everywhere. Go,
 // the modules and what it compiled before come from this machine.
 func (b *bed) build(name, file, context string, more ...string) *exec.Cmd {
+	argv := append(append(b.builder(), "-t", name, "-f", file), more...)
+	return b.command("unshare", append(argv, context)...)
+}
+
+func (b *bed) builder() []string {
 	env := func(name string) string {
 		out, _ := exec.Command("go", "env", name).Output()
 		return strings.TrimSpace(string(out))
 	}
-	argv := append([]string{"-n", "buildah", "bud", "--isolation", "chroot", "--layers", "--pull-never",
+	return []string{"-n", "buildah", "bud", "--isolation", "chroot", "--layers", "--pull-never",
 		"--build-arg", "BUILD=" + rig.Build, "--build-arg", "GOPROXY=file:///modules",
 		"-v", env("GOROOT") + ":/usr/local/go:ro", "-v", env("GOMODCACHE") + "/cache/download:/modules:ro",
-		"-v", env("GOCACHE") + ":/root/.cache/go-build", "-t", name, "-f", file}, more...)
-	return b.command("unshare", append(argv, context)...)
+		"-v", env("GOCACHE") + ":/root/.cache/go-build"}
 }
 
 func (b *bed) podman(args ...string) *exec.Cmd {
@@ -154,9 +159,11 @@ func (b *bed) remove() {
 	}
 }
 
-// Flags that a container is run with here whatever the row: the first three
-// because of this kind of machine, whose root may raise no limit.
-var always = []string{"--pull", "never", "--network", "none", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"}
+// Flags that a container is run with here whatever the row: the limits because of
+// this kind of machine, whose root may raise none; the last so that a container's
+// cgroups go with it, where podman would leave an empty folder of its own in each
+// tree (runc refuses to do without any).
+var always = []string{"--pull", "never", "--network", "none", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096", "--cgroup-parent", "/"}
 
 // working are the flags that the README names for podman.
 var working = []string{"--cap-add", "SYS_ADMIN", "--security-opt", "unmask=ALL"}
@@ -180,6 +187,23 @@ func (b *bed) start(t *testing.T, flags []string, command ...string) (id string)
 	id = b.must(t, b.podman(append(append(args, tag), command...)...))
 	t.Cleanup(func() { b.must(t, b.podman("rm", "--force", "--time", "0", id)) })
 	return id
+}
+
+// exec runs a command beside a container's own.
+func (b *bed) exec(id string, argv ...string) rig.Output {
+	cmd := b.podman(append([]string{"exec", id}, argv...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	return rig.Output{Stdout: out.String(), Stderr: errs.String(), Code: rig.Code(err)}
+}
+
+var checked = regexp.MustCompile(`(\d+)/(\d+) checks passed\n?$`)
+
+// passed tells whether a self-check was carried out, and held.
+func passed(out string) bool {
+	m := checked.FindStringSubmatch(out)
+	return m != nil && m[1] == m[2] && len(m[1]) > 1
 }
 
 // said waits for a line of a container's.

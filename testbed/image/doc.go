@@ -7,8 +7,7 @@
 // Given: root, the tools, and a base image that make.sh makes.
 //
 // Authority: containers in a storage of its own that goes when the tests end.
-// What runc makes of cgroups for a container goes with the container, but for
-// the empty folder that podman keeps them in.
+// What runc makes of cgroups for a container goes with the container.
 //
 // Refuses: to read this machine's own images and containers, or to pull any.
 package image

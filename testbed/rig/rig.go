@@ -77,9 +77,10 @@ func build() (string, error) {
 	return dir, nil
 }
 
-// Compile builds one program of the checkout as the Makefile does.
-func Compile(to, pkg, build string) error {
-	if err := goBuild("-ldflags", link(build), "-o", to, pkg); err != nil {
+// Compile builds one program of the checkout as the Makefile does, with more
+// flags of the compiler's.
+func Compile(to, pkg, build string, flags ...string) error {
+	if err := goBuild(append(flags, "-ldflags", link(build), "-o", to, pkg)...); err != nil {
 		return err
 	}
 	return os.Chmod(to, 0o755)

@@ -55,7 +55,7 @@ func TestRemedy(t *testing.T) {
 		{reason.ProcMasked, place{System: "debian", Container: "podman"}, "unmask=ALL"},
 		{reason.ProcMasked, place{System: "debian", Service: true}, "ProtectKernelTunables=no"},
 		{reason.ProcMasked, place{System: "debian"}, "systempaths=unconfined"}, // the table's own hint
-		{reason.UsernsSeccomp, docker, "--cap-add SYS_ADMIN"},
+		{reason.UsernsSeccomp, docker, "--cap-add SYS_ADMIN --security-opt seccomp=unconfined"},
 		{reason.UsernsSeccomp, place{Service: true}, "RestrictNamespaces=no"},
 		{reason.UsernsLSM, place{System: "ubuntu"}, "install -m 644 init/apparmor/bwrap"},
 		{reason.UsernsLSM, docker, "on the host: install"},

@@ -24,10 +24,11 @@ type machine struct {
 	filtered func(flags int) bool             // a filter of system calls refuses to make such namespaces
 	noMount  func() bool                      // a filter refuses mount
 	clone    func(unshareflags uintptr) error // what the kernel says to our own program, without bubblewrap
+	noPivot  func() bool                      // a filter refuses pivot_root
 }
 
-func thisMachine(clone func(uintptr) error) machine {
-	return machine{os.DirFS("/proc"), filtered, mountFiltered, clone}
+func (p *probe) thisMachine() machine {
+	return machine{os.DirFS("/proc"), filtered, mountFiltered, p.clone, p.pivotFiltered}
 }
 
 // cause gives the reason why the trial box did not stand with its i-th stage:
@@ -67,6 +68,9 @@ func (m machine) cause(i int) error {
 	}
 	if errors.As(m.clone(syscall.CLONE_NEWNS), &kernel) {
 		return because(reason.MountRefused, "our own program gets a user namespace, and no mounts in it (%v)", kernel)
+	}
+	if m.noPivot() {
+		return because(reason.UsernsSeccomp, "a filter around this process refuses pivot_root")
 	}
 	return because(code, "no refusal of the kernel's was found")
 }
@@ -124,6 +128,17 @@ func mountFiltered() bool {
 // clone makes a user namespace for our own program, with mounts of its own
 // where they are asked for; the error is the kernel's.
 func (p *probe) clone(unshareflags uintptr) error {
+	return p.inNamespaces(unshareflags, nil, "trial")
+}
+
+// pivotFiltered asks for pivot_root where the kernel lets us, and would answer
+// that nothing is at the address of the name. Docker's filter has the call for
+// nobody, whatever capability he has.
+func (p *probe) pivotFiltered() bool {
+	return exited(p.inNamespaces(syscall.CLONE_NEWNS, []uintptr{unix.CAP_SYS_ADMIN}, "trial", "pivot_root"))
+}
+
+func (p *probe) inNamespaces(unshareflags uintptr, caps []uintptr, args ...string) error {
 	file, err := p.entry.open()
 	if err != nil {
 		return err
@@ -137,5 +152,5 @@ func (p *probe) clone(unshareflags uintptr) error {
 			return err
 		}
 	}
-	return p.s.inNamespaces(time.Until(p.deadline), file, unshareflags)
+	return p.s.inNamespaces(time.Until(p.deadline), file, unshareflags, caps, args...)
 }

@@ -63,6 +63,7 @@ func TestCause(t *testing.T) {
 		stage    int
 		filtered int // of the namespaces
 		noMount  bool
+		noPivot  bool
 		user     error
 		mount    error
 		want     reason.Code
@@ -77,6 +78,7 @@ func TestCause(t *testing.T) {
 		"a limit further out":              {proc: proc("sys/user/max_user_namespaces", "15000"), user: unix.ENOSPC, want: reason.UsernsLimit},
 		"nested too deeply":                {proc: proc(), user: unix.EUSERS, want: reason.UsernsLimit},
 		"docker's filter":                  {proc: proc(restricted, "1"), filtered: unix.CLONE_NEWUSER, user: unix.EPERM, want: reason.UsernsSeccomp},
+		"docker's filter for SYS_ADMIN":    {proc: proc(), noPivot: true, want: reason.UsernsSeccomp, says: "pivot_root"},
 		"a filter that lets clone through": {proc: proc(), noMount: true, mount: unix.EPERM, want: reason.UsernsSeccomp},
 		"systemd's RestrictNamespaces":     {proc: proc(), stage: netStage, filtered: unix.CLONE_NEWNET, want: reason.UsernsSeccomp},
 		"a switch before a filter":         {proc: proc("sys/kernel/unprivileged_userns_clone", "0"), filtered: unix.CLONE_NEWUSER, want: reason.UsernsSysctl},
@@ -97,7 +99,7 @@ func TestCause(t *testing.T) {
 		"the rest":                         {proc: proc(), stage: restStage, want: reason.BoxFailed},
 		"no filters in this kernel":        {proc: proc(), stage: filterStage, want: reason.BoxFailed},
 	} {
-		m := machine{c.proc, func(flags int) bool { return flags&c.filtered != 0 }, func() bool { return c.noMount }, kernelSays(c.user, c.mount)}
+		m := machine{c.proc, func(flags int) bool { return flags&c.filtered != 0 }, func() bool { return c.noMount }, kernelSays(c.user, c.mount), func() bool { return c.noPivot }}
 		e := reason.Of(m.cause(c.stage))
 		if e.Code != c.want || !strings.Contains(e.Error()+reason.FaultOf(e).Hint, c.says) {
 			t.Errorf("%s: %s (%v), want %s with %q", name, e.Code, e, c.want, c.says)

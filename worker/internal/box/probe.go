@@ -69,7 +69,7 @@ func (s *Spawner) Nameless(path string, entry Program) bool {
 
 func (s *Spawner) newProbe(entry Program) *probe {
 	p := &probe{s: s, entry: entry, deadline: time.Now().Add(probeTime)}
-	p.machine = thisMachine(p.clone)
+	p.machine = p.thisMachine()
 	return p
 }
 
