@@ -290,12 +290,7 @@ func TestProbeThatClaimsAll(t *testing.T) {
 // withProbe is a folder of the programs with another boxprobe.
 func withProbe(t *testing.T, behaviour string) string {
 	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := openFolder(t)
 	for _, name := range []string{"botbox", "boxentry"} {
 		text, err := os.ReadFile(filepath.Join(built(t), name))
 		if err == nil {
