@@ -34,7 +34,8 @@ test: setup-test build
 	$(ROOT) go test -count=1 -p 1 -timeout 40m $(TESTS)
 
 # The part of it that boots virtual machines: cgroup limits, Landlock, AppArmor
-# and vsock for real, and the supervisor as the first process of a machine.
+# and vsock for real, the report for the host, an engine's turn, and the
+# supervisor as the first process of a machine.
 test-vm: setup-test
 	$(ROOT) go test -count=1 -v ./testbed/vm
 

@@ -67,7 +67,7 @@ type injector struct {
 // printBroker measures the broker from within a box, beside a direct connection
 // and another proxy that puts the same credential in. The upstream is none of
 // the vendors' own, so the broker also searches the answers for the key.
-func (p *place) printBroker() error {
+func (p *place) printBroker(others []*place) error {
 	upstream := httptest.NewServer(http.HandlerFunc(provide))
 	defer upstream.Close()
 	proxy, stop, err := p.startCaddy(upstream.Listener.Addr().String())
@@ -79,12 +79,13 @@ func (p *place) printBroker() error {
 	if err != nil {
 		return err
 	}
-	box := p.command(filepath.Join(p.bin, "botbox"), "run", "--ro", self, "--", "sh", "-c", `exec "$0" "$1" "$OPENAI_BASE_URL/responses"`, self, callerMode)
-	box.Env = append(slices.Clone(p.env), "OPENAI_API_KEY="+benchKey, "OPENAI_BASE_URL="+upstream.URL+"/v1")
 	all := []*injector{
 		{name: "direct", cmd: p.command(self, callerMode, upstream.URL+"/direct/v1/responses")},
-		{name: "botbox's broker, from a box", cmd: box},
+		{name: "botbox's broker, from a box", cmd: p.boxed(self, upstream.URL)},
 		{name: "caddy, from outside", cmd: p.command(self, callerMode, proxy)},
+	}
+	for _, o := range others {
+		all = append(all, &injector{name: "the same of " + filepath.Base(o.bin), cmd: o.boxed(self, upstream.URL)})
 	}
 	for _, i := range all {
 		if err := i.start(); err != nil {
@@ -109,6 +110,13 @@ func (p *place) printBroker() error {
 		fmt.Fprintf(w, "\t%s\n", t.promise)
 	}
 	return w.Flush()
+}
+
+// boxed is the client in a box of this place's worker.
+func (p *place) boxed(self, upstream string) *exec.Cmd {
+	cmd := p.command(filepath.Join(p.bin, "botbox"), "run", "--ro", self, "--", "sh", "-c", `exec "$0" "$1" "$OPENAI_BASE_URL/responses"`, self, callerMode)
+	cmd.Env = append(slices.Clone(p.env), "OPENAI_API_KEY="+benchKey, "OPENAI_BASE_URL="+upstream+"/v1")
+	return cmd
 }
 
 // provide is the upstream. It wants the key from everybody but the direct way.

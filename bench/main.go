@@ -17,6 +17,9 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == callerMode {
 		do = func() error { return caller(os.Args[2]) }
 	}
+	if len(os.Args) > 1 && os.Args[1] == "broker" {
+		do = func() error { return runBroker(os.Args[2:]) }
+	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -24,7 +27,7 @@ func main() {
 }
 
 func run() error {
-	p, err := newPlace()
+	p, err := newPlace("bin")
 	if err != nil {
 		return err
 	}
@@ -40,10 +43,25 @@ func run() error {
 	if err := p.printWeight(); err != nil {
 		return err
 	}
-	if err := p.printBroker(); err != nil {
+	if err := p.printBroker(nil); err != nil {
 		return err
 	}
 	return printFilter()
+}
+
+// runBroker prints the broker's rows alone, beside the programs of other
+// folders: what a change was worth, in one run.
+func runBroker(folders []string) error {
+	var places []*place
+	for _, folder := range append([]string{"bin"}, folders...) {
+		p, err := newPlace(folder)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		places = append(places, p)
+	}
+	return places[0].printBroker(places[1:])
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }

@@ -22,8 +22,9 @@ type place struct {
 	worker         *exec.Cmd
 }
 
-func newPlace() (*place, error) {
-	bin, err := filepath.Abs("bin")
+// newPlace starts a worker of the programs in folder.
+func newPlace(folder string) (*place, error) {
+	bin, err := filepath.Abs(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,9 @@ func (p *place) close() {
 func (p *place) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = p.work, p.env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred, Pdeathsig: syscall.SIGKILL}
+	// A session of its own, as a box's engine has: the kernel may schedule by
+	// sessions (autogroup), and to wake a process of another one costs more.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred, Pdeathsig: syscall.SIGKILL, Setsid: true}
 	return cmd
 }
 

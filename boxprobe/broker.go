@@ -111,7 +111,7 @@ func tokenCall(f *Fixture, id string) Result {
 	if !ok || f.Call == "" || f.UpstreamOK == "" {
 		return unclear("there is no broker's address, or the fixture names no call")
 	}
-	a, err := get(f.BrokerPort, path+f.call(id),
+	a, err := get(f.BrokerPort, path+f.call(id)+"&key=boxprobe-own",
 		"Authorization: Bearer boxprobe-own", "x-api-key: "+os.Getenv(f.KeyName), "Cookie: boxprobe=own")
 	switch {
 	case err != nil:
@@ -129,8 +129,16 @@ func wrongToken(f *Fixture) Result {
 	if !ok {
 		return unclear("there is no broker's address")
 	}
+	// One that is wrong from its beginning, and one that is right but for its
+	// end. The very last letter is not all of a token's.
 	wrong := tokenPrefix + strings.Repeat("A", len(token)-len(tokenPrefix))
-	return refusedCall(f, "B5", strings.Replace(path, token, wrong, 1), 401)
+	other := []byte(token)
+	if at := len(other) - 2; other[at] == 'A' {
+		other[at] = 'B'
+	} else {
+		other[at] = 'A'
+	}
+	return refusedCall(f, "B5", 401, strings.Replace(path, token, wrong, 1), strings.Replace(path, token, string(other), 1))
 }
 
 func ungranted(f *Fixture) Result {
@@ -138,19 +146,21 @@ func ungranted(f *Fixture) Result {
 	if !ok || f.Ungranted == "" {
 		return unclear("there is no broker's address, or the fixture names no grant")
 	}
-	return refusedCall(f, "B6", "/b/"+token+"/"+f.Ungranted, 403)
+	return refusedCall(f, "B6", 403, "/b/"+token+"/"+f.Ungranted)
 }
 
-func refusedCall(f *Fixture, id, path string, want int) Result {
+func refusedCall(f *Fixture, id string, want int, paths ...string) Result {
 	if r := f.answered(id); r.Verdict != Pass {
 		return r
 	}
-	a, err := get(f.BrokerPort, path+f.call(id+refusedTag))
-	switch {
-	case err != nil:
-		return unclear("the broker does not answer: %v", errno(err))
-	case a.status != want:
-		return fail("the broker answers %d, want %d", a.status, want)
+	for _, path := range paths {
+		a, err := get(f.BrokerPort, path+f.call(id+refusedTag))
+		switch {
+		case err != nil:
+			return unclear("the broker does not answer: %v", errno(err))
+		case a.status != want:
+			return fail("the broker answers %d, want %d", a.status, want)
+		}
 	}
-	return pass("the broker answers %d", a.status)
+	return pass("the broker answers %d", want)
 }

@@ -23,7 +23,9 @@
 //
 // With the word canary it is the opposite, outside every box: a process that
 // carries the words that follow as its mark, repeats its stdin, and harms
-// nothing by being found.
+// nothing by being found. With the word asker it is whoever asks for a box: it
+// starts the program that the words name, and is killed by botbox check, which
+// looks whether the box outlives it.
 //
 // # Output
 //
@@ -78,6 +80,9 @@
 //   - S10: the key can be read in the session that the box was started from.
 //   - P07: the namespaces are read of a process outside.
 //   - S15: the folder can be written outside, and is empty afterwards.
+//
+// The other rows of the full profile name theirs in the table. Some rows have
+// no attempt of ours at all (--list: outside): botbox check tries them.
 //
 // The key never stands in the fixture: key_a and key_b are hex of the same
 // length, and the key is their exclusive or.

@@ -23,6 +23,15 @@ func fileRows() []Check {
 			"inside: /dev/shm can be written", func(*Fixture) Result { return worst(ownFolder("/dev/shm"), refusedWrite("/dev", unix.EROFS)) }},
 		{"F10", privateTmp, full, "leave files in /tmp and /var/tmp", "they are seen in no folder outside", []string{"tmp-shared"},
 			"inside: they can be written and read", leavesFiles},
+		{"F29", privateTmp, full, "read another turn's file in /dev/shm", "ENOENT", []string{"shm-shared"},
+			"outside: the file is there before and after; inside: the folder can be written",
+			func(f *Fixture) Result { return worst(ownFolder("/dev/shm"), unreadable(f.ShmFile, f.Marker)) }},
+		{"F30", writable, full, "leave a file in HOME", "it is not in the account's", []string{"bind-home"},
+			"inside: it can be written and read", leavesInHome},
+		{"F31", mounts, full, "open the file that our command line names for writing", "EROFS", []string{"argv-rw"},
+			"inside: it can be read", func(f *Fixture) Result { return readOnly(f.path) }},
+		{"F32", mounts, full, "write, rename and replace the box's first program", "EROFS; EBUSY", []string{"entry-rw"},
+			"inside: it is there", entryHolds},
 		{"F12", mounts, full, "read the two files about CPUs, and open them for writing", "their content; EROFS", []string{"no-cpu-files"},
 			"outside: they are there", cpuFiles},
 		{"F13", mounts, full, "look for /.fly", "ENOENT", []string{"bind-fly"},
@@ -78,15 +87,43 @@ func leavesFiles(f *Fixture) Result {
 	if f.TmpFile == "" || f.VarTmpFile == "" {
 		return unclear("the fixture names no folder")
 	}
+	var results []Result
 	for _, canary := range []string{f.TmpFile, f.VarTmpFile} {
-		path := filepath.Join(filepath.Dir(canary), "boxprobe.f10")
-		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(f.Marker), 0o600))
-		text, readErr := os.ReadFile(path)
-		if err != nil || readErr != nil || string(text) != f.Marker {
-			return unclear("a file cannot be left: %v", errno(errors.Join(err, readErr)))
+		results = append(results, leaves(f, filepath.Join(filepath.Dir(canary), "boxprobe.f10")))
+	}
+	return worst(results...)
+}
+
+func leaves(f *Fixture, path string) Result {
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(f.Marker), 0o600))
+	text, readErr := os.ReadFile(path)
+	if err != nil || readErr != nil || string(text) != f.Marker {
+		return unclear("a file cannot be left: %v", errno(errors.Join(err, readErr)))
+	}
+	return pass("a file was left")
+}
+
+// leavesInHome knows HOME by the account's, at whose path the box has its own.
+func leavesInHome(f *Fixture) Result {
+	if f.HomeFile == "" {
+		return unclear("the fixture names no HOME")
+	}
+	return leaves(f, filepath.Join(filepath.Dir(filepath.Dir(f.HomeFile)), "boxprobe.f30"))
+}
+
+// entryHolds tries the one program of ours that stays in a box: what runs ssh
+// there calls it.
+func entryHolds(*Fixture) Result {
+	const entry = "/run/botbox/boxentry"
+	if _, err := os.Stat(entry); err != nil {
+		return unclear("it is not there: %v", errno(err))
+	}
+	for _, try := range []error{unix.Rename(entry, entry+"-moved"), unix.Unlink(entry), unix.Rename(os.Args[0], entry)} {
+		if try != unix.EBUSY && try != unix.EROFS {
+			return fail("it can be moved or replaced: %v", try)
 		}
 	}
-	return pass("two files were left")
+	return readOnly(entry)
 }
 
 func cpuFiles(f *Fixture) Result {

@@ -70,6 +70,7 @@ type Fixture struct {
 	TmpFile    string `json:"tmp_file"`     // T1
 	VarTmpFile string `json:"var_tmp_file"` // T2
 	RunFile    string `json:"run_file"`     // T2
+	ShmFile    string `json:"shm_file"`     // F29
 
 	ReadOnly []string `json:"read_only"` // W1: folders on a read-only mount
 	Unbound  []string `json:"unbound"`   // W1: folders of the user outside, not in the box
@@ -101,6 +102,7 @@ type Fixture struct {
 	FileMB   int    `json:"file_mb"`  // L06: the size of the largest file
 
 	inherited []string // what was open when the probe began
+	path      string   // of the fixture itself
 }
 
 func readFixture(path string) (*Fixture, error) {
@@ -108,7 +110,11 @@ func readFixture(path string) (*Fixture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the fixture: %w", err)
 	}
-	return parseFixture(text)
+	f, err := parseFixture(text)
+	if err == nil {
+		f.path = path
+	}
+	return f, err
 }
 
 func parseFixture(text []byte) (*Fixture, error) {

@@ -94,6 +94,9 @@ func noCoreDumps(*Fixture) Result {
 	if limit.Cur != 0 || limit.Max != 0 {
 		return fail("%d of at most %d bytes", limit.Cur, limit.Max)
 	}
+	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil && strings.HasPrefix(string(pattern), "|") {
+		return pass("0, which matters here: this machine gives core files to a program that root runs")
+	}
 	return pass("0")
 }
 

@@ -17,7 +17,7 @@ const (
 func main() {
 	// First, before anything of ours opens a file.
 	inherited := openFDs()
-	if canary(os.Args[1:]) {
+	if canary(os.Args[1:]) || asker(os.Args[1:]) {
 		return
 	}
 	flags := flag.NewFlagSet("boxprobe", flag.ContinueOnError)

@@ -102,7 +102,7 @@ func deadTokens(f *Fixture) Result {
 		return unclear("there is no broker's address, or the fixture names no dead tokens")
 	}
 	for _, dead := range f.DeadTokens {
-		if r := refusedCall(f, id, strings.Replace(base, token, dead, 1), 401); r.Verdict != Pass {
+		if r := refusedCall(f, id, 401, strings.Replace(base, token, dead, 1)); r.Verdict != Pass {
 			return r
 		}
 	}
@@ -114,7 +114,7 @@ func foreignToken(f *Fixture) Result {
 	if !ok || f.ForeignToken == "" {
 		return unclear("there is no broker's address, or the fixture names no other box's token")
 	}
-	return refusedCall(f, "B10", strings.Replace(base, token, f.ForeignToken, 1), 403)
+	return refusedCall(f, "B10", 403, strings.Replace(base, token, f.ForeignToken, 1))
 }
 
 func reflectedKey(f *Fixture) Result {

@@ -27,9 +27,13 @@ func outsideRows() []Check {
 			[]string{"token-lives"}, "outside: it was good before the engine ran", nil},
 		{"P05", privileges, full, "read the environment of bubblewrap and of PID 1, and PID 1's open files", "empty; none but stdio and its eventfd",
 			[]string{"outer-env", "share-pid"}, "outside: the engine's environment can be read", nil},
+		{"P12", pidNS, full, "kill the process that started a box", "the box is gone within a second", []string{"no-die"},
+			"outside: its engine runs before", nil},
 		{"M03", mounts, full, "look at the bubblewrap that makes the boxes", "not setuid, no file capabilities, closed to our writing",
 			[]string{"setuid-bwrap"}, "outside: it is a file and can be run", nil},
 		{"M04", worker, full, "read the worker's own capabilities, user, no_new_privs and dumpable", "nothing in any set that counts, not root, 1, 0",
 			nil, "outside: all lines are found", nil},
+		{"M05", worker, full, "read the worker's environment, memory map and files as another process of its user", "EACCES",
+			[]string{"worker-open"}, "outside: the same can be read of the canary", nil},
 	}
 }

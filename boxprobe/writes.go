@@ -69,7 +69,11 @@ func ownFoldersAndGate(f *Fixture) Result {
 		return unclear("the fixture names no folder or no gate")
 	}
 	for _, dir := range []string{f.WorkDir, f.BotDir} {
-		if err := os.WriteFile(filepath.Join(dir, "boxprobe.w2"), []byte(f.Marker), 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(dir, "boxprobe.w2"), []byte(f.Marker), 0o600)
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			return unclear("the disk is full: %v", errno(err)) // nobody's wall has moved
+		}
+		if err != nil {
 			return fail("a folder of the box's own cannot be written: %v", errno(err))
 		}
 	}

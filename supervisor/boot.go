@@ -118,6 +118,18 @@ func (b *boot) resume() error {
 	return b.openCgroup()
 }
 
+// tidy takes the folders away that are nobody's but ours. OMB_RUN_DIR stays:
+// others may have it mounted.
+func (b *boot) tidy() {
+	for _, s := range b.steps {
+		for _, ours := range []string{".ctl", ".spec"} {
+			if s.Name == "folders" && s.State == wire.StepDone && b.set.runDir != "" {
+				unix.Rmdir(b.set.runDir + ours)
+			}
+		}
+	}
+}
+
 // openUsers opens the table of bots once more, which the step bot-users checked.
 func (b *boot) openUsers() error {
 	set, err := parseSettings(b.env)
@@ -149,7 +161,7 @@ func (b *boot) openCgroup() (err error) {
 func (b *boot) config(mode control.Mode, command []string) control.Config {
 	return control.Config{
 		Mode: mode, Command: command, Env: b.env, Account: b.account, Cgroup: b.cgroup, Program: b.programs[1],
-		RunDir: b.set.runDir, StateDir: b.set.stateDir, CtlDir: b.ctlDir(), SpecDir: b.specDir(),
+		RunDir: b.set.runDir, StateDir: b.set.stateDir, CtlDir: b.ctlDir(),
 		Drain: b.set.drain, Steps: b.steps, Recheck: b.recheckFly(), Users: b.users,
 	}
 }

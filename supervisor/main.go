@@ -34,6 +34,7 @@ func main() {
 }
 
 func (b *boot) end(status int, err error) int {
+	b.tidy()
 	if err != nil {
 		b.log.Fail(err)
 		return reason.Exit(err)

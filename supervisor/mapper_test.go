@@ -16,6 +16,12 @@ import (
 // mapperWorld is a supervisor whose worker asks for maps and lies.
 func mapperWorld(t testing.TB, mode string, vars ...string) *running {
 	t.Helper()
+	return mapperWorldAs(t, false, mode, vars...)
+}
+
+// mapperWorldAs is that with a supervisor that is or is not PID 1.
+func mapperWorldAs(t testing.TB, child bool, mode string, vars ...string) *running {
+	t.Helper()
 	bin, err := os.MkdirTemp("", "mapper")
 	if err != nil {
 		t.Fatal(err)
@@ -32,8 +38,7 @@ func mapperWorld(t testing.TB, mode string, vars ...string) *running {
 	if out, err := exec.Command("cp", filepath.Join(built, "botbox-supervisor"), bin).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	r := realWorldOf(t, bin, mode == "supervisor", append([]string{"OMB_BOT_USERS=1", "OMB_BOX_FAKE=" + mode}, vars...))
-	r.bin = bin
+	r := realWorldOf(t, bin, child, append([]string{"OMB_BOT_USERS=1", "OMB_BOX_FAKE=" + mode}, vars...))
 	return r
 }
 
@@ -61,14 +66,17 @@ func TestAMapIsWritten(t *testing.T) {
 func TestHostileMappersAreReplaced(t *testing.T) {
 	for mode, mapped := range map[string]int{ // how many maps were rightly asked for before the lie
 		"unknown": 0, "replay": 1, "released": 0, "other-bots": 1, "initial": 0, "self-mapped": 0, "nested": 0,
-		"grandchild": 0, "supervisor": 0, "flood": 0,
+		"grandchild": 0, "supervisor": 0, "flood": 0, "former": 0,
 	} {
-		t.Run(mode, func(t *testing.T) {
-			r := mapperWorld(t, mode)
+		bothWays(t, func(t *testing.T, child bool) {
+			if mode == "supervisor" && !child {
+				return // it tries the process above ours, of which there is none then
+			}
+			r := mapperWorldAs(t, child, mode)
 			r.await(t, "the next worker", func() bool { return strings.Contains(r.stderr.String(), "mapper: replaced") })
 			if !strings.Contains(r.stderr.String(), "the worker is replaced: the channel is dead: uid.") &&
 				!strings.Contains(r.stderr.String(), "more leases are open") {
-				t.Errorf("said %s", r.stderr.String())
+				t.Errorf("%s: said %s", mode, r.stderr.String())
 			}
 			written := 0
 			for _, m := range r.maps() {
@@ -80,7 +88,7 @@ func TestHostileMappersAreReplaced(t *testing.T) {
 				}
 			}
 			if written != mapped {
-				t.Errorf("%d maps, want %d: %q", written, mapped, r.maps())
+				t.Errorf("%s: %d maps, want %d: %q", mode, written, mapped, r.maps())
 			}
 		})
 	}

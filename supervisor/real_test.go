@@ -27,6 +27,12 @@ func realWorld(t *testing.T, child bool, vars []string, args ...string) *running
 // realWorldOf is that with the programs of another folder.
 func realWorldOf(t testing.TB, bin string, child bool, vars []string, args ...string) *running {
 	t.Helper()
+	return realWorldIn(t, rootsDir(t), bin, child, vars, args...)
+}
+
+// rootsDir is a folder of root's, below which it makes its own.
+func rootsDir(t testing.TB) string {
+	t.Helper()
 	top := rig.Dir(t)
 	if err := os.Chmod(top, 0o755); err != nil {
 		t.Fatal(err)
@@ -34,29 +40,38 @@ func realWorldOf(t testing.TB, bin string, child bool, vars []string, args ...st
 	if err := os.Chown(top, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	return realWorldIn(t, top, bin, child, vars, args...)
+	return top
 }
 
 // realWorldIn is that with the folders of a former one.
 func realWorldIn(t testing.TB, top, bin string, child bool, vars []string, args ...string) *running {
 	t.Helper()
+	r := prepareWorld(t, top, bin, child, vars, args...)
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Process.Kill(); r.Wait() })
+	return r
+}
+
+// prepareWorld is that before it starts.
+func prepareWorld(t testing.TB, top, bin string, child bool, vars []string, args ...string) *running {
+	t.Helper()
 	needRoot(t)
-	script := `mount --make-rprivate / && cd "$TOP" && `
+	script := `mount --make-rprivate / && cd "$TOP" && eval "$SETUP" || exit
+		if [ "$WAIT" ]; then echo >waits; while [ ! -e go ]; do sleep 0.01; done; fi
+		`
 	if child {
-		script += `"$BIN/botbox-supervisor" "$@"; status=$?; ps -e -o args= >"$TOP/left"; exit $status`
+		script += `trap : INT; "$BIN/botbox-supervisor" "$@"; status=$?; ps -e -o args= >"$TOP/left"; exit $status`
 	} else {
 		script += `exec "$BIN/botbox-supervisor" "$@"`
 	}
-	r := &running{out: top}
+	r := &running{out: top, bin: bin}
 	r.Cmd = exec.Command("unshare", append([]string{"-pfm", "--mount-proc", "--kill-child", "sh", "-c", script, "sh"}, args...)...)
 	r.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TOP=" + top, "BIN=" + bin,
 		"OMB_RUN_DIR=" + top + "/run", "OMB_STATE_DIR=" + top + "/state", "OMB_BOT_BOX=1"}, vars...)
 	r.Stdout, r.Stderr = &r.stdout, &r.stderr
 	r.WaitDelay = 5 * time.Second
-	if err := r.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Process.Kill(); r.Wait() })
 	return r
 }
 

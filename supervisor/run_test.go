@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 	build("../worker/internal/control/testdata/fakeworker", "botbox", "CGO_ENABLED=0")
 	code := m.Run()
 	os.RemoveAll(dir)
+	os.RemoveAll(mutant.dir)
 	rig.Remove()
 	os.Exit(code)
 }
@@ -58,22 +59,24 @@ cd "$W/r"
 if [ "$PID1" = 1 ]; then exec env -i $VARS $UNDER chroot . /bb/botbox-supervisor "$@"; fi
 env -i $VARS $UNDER chroot . /bb/botbox-supervisor "$@" || status=$?
 for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline; echo; done > "$OUT/left"
+cat /proc/[0-9]*/comm > "$OUT/comms"
 exit ${status:-0}
 `
 
 type world struct {
 	args  []string
-	vars  string // NAME=value of the container, separated by blanks
-	setup string // shell, in $W/r the private root
-	under string // a program in front of it, with its flags
-	child bool   // below a shell, not PID 1
-	bin   string // folder of the programs, the built one by default
+	vars  string   // NAME=value of the container, separated by blanks
+	setup string   // shell, in $W/r the private root
+	under string   // a program in front of it, with its flags
+	child bool     // below a shell, not PID 1
+	bin   string   // folder of the programs, the built one by default
+	tty   *os.File // the terminal that it is started on, if any
 }
 
 type running struct {
 	*exec.Cmd
 	out    string // the fake worker's reports
-	bin    string // the programs of a mapperWorld
+	bin    string // the programs of a realWorld
 	stdout output
 	stderr output
 }
@@ -117,6 +120,10 @@ func startTo(t *testing.T, stderr *os.File, w world) *running {
 	r.Stdout, r.Stderr = &r.stdout, &r.stderr
 	if stderr != nil {
 		r.Stderr = stderr
+	}
+	if w.tty != nil {
+		r.Stdin, r.Stdout, r.Stderr = w.tty, w.tty, w.tty
+		r.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	}
 	r.WaitDelay = 5 * time.Second
 	if err := r.Start(); err != nil {

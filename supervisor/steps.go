@@ -85,17 +85,15 @@ func (b *boot) makeFolders() (wire.StepState, string) {
 		{"OMB_RUN_DIR", harden.Folder{Path: b.set.runDir, UID: id.UID, GID: id.GID, Mode: 0o700}},
 		{"OMB_STATE_DIR", harden.Folder{Path: b.set.stateDir, UID: id.UID, GID: id.GID, Mode: 0o700}},
 		{"OMB_RUN_DIR with .ctl", harden.Folder{Path: b.ctlDir(), Mode: 0o700}},
-		{"OMB_RUN_DIR with .spec", harden.Folder{Path: b.specDir(), GID: id.GID, Mode: 0o2750}},
 	} {
 		if err := harden.MakeFolder(f.Folder); err != nil {
 			return wire.StepFailed, f.called + ": " + err.Error()
 		}
 	}
-	return wire.StepDone, "run and state folder 0700 of the account, control folder 0700 and spec folder 2750 of root"
+	return wire.StepDone, "run and state folder 0700 of the account, control folder 0700 of root"
 }
 
-func (b *boot) ctlDir() string  { return b.set.runDir + ".ctl" }
-func (b *boot) specDir() string { return b.set.runDir + ".spec" }
+func (b *boot) ctlDir() string { return b.set.runDir + ".ctl" }
 
 func (b *boot) trustCode() (wire.StepState, string) {
 	return harden.TrustCode(b.programs...)

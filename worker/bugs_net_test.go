@@ -253,3 +253,36 @@ func ticks(t *testing.T, pid int) int {
 	system, _ := strconv.Atoi(words[12])
 	return user + system
 }
+
+// An IPv6 address stands in NO_PROXY without brackets: httpx takes what is in
+// brackets for a name and crashes at its import, curl does not match it.
+func TestBug_basicmemory1541_NoProxyIsBare(t *testing.T) {
+	const command = `cat >server.py <<'END'
+import http.server, socket
+class Server(http.server.HTTPServer): address_family = socket.AF_INET6
+class Direct(http.server.BaseHTTPRequestHandler):
+	def do_GET(self): self.send_response(200); self.end_headers(); self.wfile.write(b"direct\n")
+	def log_message(self, *a): pass
+Server(("::1", 8123), Direct).serve_forever()
+END
+		python3 server.py & server=$!
+		while ! curl -s -o /dev/null --noproxy '*' 'http://[::1]:8123/'; do sleep 0.05; done
+		ask() {
+			curl -s 'http://[::1]:8123/' | head -1
+			python3 -c 'import requests; print(requests.get("http://[::1]:8123/").text.splitlines()[0])'
+			python3 -c 'import ipaddress, os
+for e in os.environ["no_proxy"].split(","): e == "localhost" or ipaddress.ip_address(e)
+print("all are addresses")' 2>&1 | tail -1
+		}
+		ask; export NO_PROXY='[::1]' no_proxy='[::1]'; echo in brackets; ask; kill $server`
+	ways(t, func(t *testing.T, p *place, run []string) {
+		out := rig.Run(t, p.botbox([]string{"PATH=/usr/bin:/bin"}, with(run, "--", "sh", "-c", command)...))
+		bare, brackets, _ := strings.Cut(out.Stdout, "in brackets\n")
+		if bare != "direct\ndirect\nall are addresses\n" {
+			t.Errorf("%q: %s", bare, out.Stderr)
+		}
+		if strings.Contains(brackets, "all are addresses") || strings.Count(brackets, "direct\n") == 2 {
+			t.Errorf("positive control: in brackets it works as well: %q", brackets)
+		}
+	})
+}

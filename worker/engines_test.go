@@ -29,7 +29,6 @@ type agent struct {
 	words   []string // after the program
 	env     []string
 	model   string // how a model request begins: the golden table's row
-	title   bool   // it asks for a title beside the turn
 }
 
 // agents is the golden table of what each engine asks for in a turn with one
@@ -47,7 +46,7 @@ var agents = []agent{
 		env:   []string{"GEMINI_CLI_TRUST_WORKSPACE=true"},
 		model: "POST /v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse X-Goog-Api-Key"},
 	{name: "opencode", key: "OPENAI_API_KEY", base: "OPENAI_BASE_URL", version: "/v1",
-		words: []string{"run", "-m", "openai/gpt-5", "hello"}, title: true,
+		words: []string{"run", "-m", "openai/gpt-5", "hello"},
 		model: "POST /v1/responses Authorization"},
 	{name: "grok", key: "GROK_API_KEY", base: "GROK_BASE_URL", version: "/v1",
 		words: []string{"-p", "hello"},
@@ -257,18 +256,14 @@ func (b *enginesBench) anotherSignIn(t *testing.T) {
 // checkModelRequests holds a turn's requests to the golden table.
 func checkModelRequests(t *testing.T, a agent, asked []provider.Request) {
 	t.Helper()
-	want := 2
-	if a.title {
-		want++
-	}
 	for _, r := range asked {
 		if got := describeRequest(r); got != a.model {
 			t.Errorf("asked %q, want %q", got, a.model)
 		}
 		carriesTheKeyOnce(t, r)
 	}
-	if len(asked) != want {
-		t.Errorf("%d requests, want %d", len(asked), want)
+	if len(asked) != 2 {
+		t.Errorf("%d requests, want 2", len(asked))
 	}
 	if len(asked) == 0 {
 		return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -81,4 +82,107 @@ func TestAnExchangedBubblewrap(t *testing.T) {
 			t.Errorf("%s: no box: %+v", c.setting, out)
 		}
 	}
+}
+
+// hurried is a worker that makes its self-check every two seconds.
+var hurried = []rig.Edit{
+	{"worker/cli/recheck.go", "= 6 * time.Hour ", "= 2 * time.Second "},
+	{"worker/cli/recheck.go", "= 30 * time.Minute //", "= time.Millisecond //"},
+	{"worker/cli/recheck.go", "= 5 * time.Second  ", "= time.Second / 4  "},
+}
+
+// over is a place with programs of edited sources.
+func over(t *testing.T, edits []rig.Edit) *place {
+	t.Helper()
+	p := newPlace(t)
+	p.bin = filepath.Join(p.top, "bin")
+	if err := os.Mkdir(p.bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := rig.CompileOver(p.bin, rig.Overlay(t, rig.Root(), edits), rig.Build); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{p.bin, p.top} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// What changes on a machine without any sign of it is noticed by the timer
+// alone, and ends the trust in boxes.
+func TestTheTimerNoticesWhatNothingTells(t *testing.T) {
+	real, err := exec.LookPath("bwrap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := over(t, hurried)
+	dir, sign := filepath.Join(p.top, "path"), filepath.Join(p.top, "sign")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rig.Give(t, dir)
+	rig.Write(t, filepath.Join(dir, "bwrap"), fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --args ] && [ -e %s ]; then a=$2; shift 2; exec %s --args $a --setenv OMB_CLOUD_CANARY 1 \"$@\"; fi\nexec %s \"$@\"\n", sign, real, real))
+	p.env = append(p.env, "PATH="+dir+":/usr/local/bin:/usr/bin:/bin", "OMB_BOT_BOX=1")
+	p.serve()
+	told := func(want string) {
+		t.Helper()
+		rig.Eventually(t, time.Minute, want, func() bool {
+			return strings.Contains(rig.Run(t, p.botbox(nil, "report", "--json")).Stdout, want)
+		})
+	}
+	run := func() rig.Output { return rig.Run(t, p.botbox(nil, "run", "--", "echo", "boxed")) }
+	told(`"checks":"29/29"`)
+	if out := run(); out.Code != 0 || out.Stdout != "boxed\n" {
+		t.Fatalf("positive control: %+v", out)
+	}
+	rig.Write(t, sign, "")
+	told(`"failed":["E1"]`)
+	if out := run(); out.Code != 125 || !strings.Contains(out.Stderr, "reason: box_off") {
+		t.Errorf("after the timer's run: %+v", out)
+	}
+}
+
+// Good runs are made again, too, and the report's age is the last one's.
+func TestAGoodCheckIsMadeAgain(t *testing.T) {
+	p := over(t, hurried)
+	p.serve("OMB_BOT_BOX=1")
+	younger, last := 0, int64(-1)
+	rig.Eventually(t, time.Minute, "two runs more", func() bool {
+		var r struct {
+			AgeS   *int64 `json:"age_s"`
+			Checks string
+			Stale  string
+		}
+		if json.Unmarshal([]byte(rig.Run(t, p.botbox(nil, "report", "--json")).Stdout), &r) != nil || r.AgeS == nil {
+			return false
+		}
+		if r.Checks != "29/29" || r.Stale != "" {
+			t.Fatalf("%+v", r)
+		}
+		if *r.AgeS < last {
+			younger++
+		}
+		last = *r.AgeS
+		time.Sleep(100 * time.Millisecond)
+		return younger == 2
+	})
+}
+
+// A run that nothing has followed is stale one day, and not ok from then on,
+// in the report and in the signed one.
+func TestAStaleReportIsNotOK(t *testing.T) {
+	p := over(t, []rig.Edit{{"worker/internal/report/stale.go", "const Fresh = 24 * time.Hour", "const Fresh = 3 * time.Second"}})
+	p.serve("OMB_BOT_BOX=1")
+	said := func(want string, args ...string) {
+		t.Helper()
+		rig.Eventually(t, time.Minute, want, func() bool {
+			return strings.Contains(rig.Run(t, p.botbox(nil, append([]string{"report"}, args...)...)).Stdout, want)
+		})
+	}
+	said(`"checks":"29/29","failed":[]`, "--json")
+	said(`"checks":"0/29","failed":["stale"]`, "--json")
+	said(`\"checks\":\"0/29\",\"failed\":[\"stale\"]`, "--signed")
+	said("the self-check is 0 hours old")
 }

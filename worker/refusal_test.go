@@ -118,6 +118,13 @@ func TestBadSettingsNameTheVariableNotTheValue(t *testing.T) {
 			t.Errorf("%s: %+v", name, out)
 		}
 	}
+	// A port that needs a capability, and numbers that are none.
+	for _, value := range []string{"1", "1023", "4294967295", "4294967296", "-1", "5005 ", "1e4"} {
+		out := rig.Run(t, p.botbox([]string{"OMB_VSOCK_PORT=" + value}, "run", "--", "true"))
+		if out.Code != 100 || !strings.Contains(out.Stderr, "OMB_VSOCK_PORT") || !strings.Contains(out.Stderr, "reason: bad-setting") {
+			t.Errorf("OMB_VSOCK_PORT=%s: %+v", value, out)
+		}
+	}
 }
 
 // Docker masks parts of /proc; a box must not fall back to the outer one.

@@ -12,16 +12,19 @@ import (
 type Posture struct {
 	Status
 	Fds        map[string]string // fd → what it is: a path, or "pipe", "socket", …
-	Limits     map[string]string // the limits of limits(), "soft hard"
-	Namespaces map[string]string // user, pid, mnt, net, ipc, uts → "kind:[inode]"
+	Limits     map[string]string // every limit, "soft hard"
+	Namespaces map[string]string // user, pid, mnt, … → "kind:[inode]"
+	Mounts     map[string]string // mount point → what is mounted there, and how
+	Dumpable   bool              // a process of the same user may read its memory
 }
 
-// limits are those that hold a box or a worker; the others are left alone.
-func limits() []string {
-	return []string{"Max core file size", "Max processes", "Max open files", "Max address space", "Max file size"}
+// namespaces are all kinds that the kernels have which we run on.
+func namespaces() []string {
+	return []string{"user", "pid", "mnt", "net", "ipc", "uts", "cgroup", "time"}
 }
 
-// Collect reads the posture of the process's main thread.
+// Collect reads the posture of the process's main thread. Of another process
+// than its own it tells Dumpable to root only.
 func Collect(pid int) (Posture, error) {
 	dir := fmt.Sprintf("/proc/%d/", pid)
 	text, err := os.ReadFile(dir + "status")
@@ -40,12 +43,18 @@ func Collect(pid int) (Posture, error) {
 		return Posture{}, err
 	}
 	p.Limits = parseLimits(string(text))
-	for _, ns := range []string{"user", "pid", "mnt", "net", "ipc", "uts"} {
+	for _, ns := range namespaces() {
 		if p.Namespaces[ns], err = os.Readlink(dir + "ns/" + ns); err != nil {
 			return Posture{}, err
 		}
 	}
-	return p, nil
+	text, err = os.ReadFile(dir + "mountinfo")
+	if err != nil {
+		return Posture{}, err
+	}
+	p.Mounts = parseMounts(string(text))
+	p.Dumpable, err = dumpable(pid, p.Status)
+	return p, err
 }
 
 // Threads reads the status of every thread: capabilities belong to threads,
@@ -94,16 +103,41 @@ func fds(dir string) (map[string]string, error) {
 	return open, nil
 }
 
+// parseLimits reads the table, whose names fill 25 columns.
 func parseLimits(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
-		for _, name := range limits() {
-			if rest, ok := strings.CutPrefix(line, name); ok {
-				if f := strings.Fields(rest); len(f) >= 2 {
-					out[name] = f[0] + " " + f[1]
-				}
-			}
+		if len(line) < 26 || !strings.HasPrefix(line, "Max ") {
+			continue
 		}
+		if f := strings.Fields(line[25:]); len(f) >= 2 {
+			out[strings.TrimSpace(line[:25])] = f[0] + " " + f[1]
+		}
+	}
+	return out
+}
+
+// parseMounts reads a mountinfo file. Its numbers differ by run: ids of mounts
+// and devices are left out, and of shared:7 remains shared. What is mounted
+// over another mount stands under the same name with an apostrophe.
+func parseMounts(text string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		end := slices.Index(f, "-")
+		if end < 6 || len(f) < end+4 {
+			continue
+		}
+		at := f[4]
+		for out[at] != "" {
+			at += "'"
+		}
+		what := []string{f[end+1], f[end+2], f[3], f[5], f[end+3]}
+		for _, optional := range f[6:end] {
+			kind, _, _ := strings.Cut(optional, ":")
+			what = append(what, kind)
+		}
+		out[at] = strings.Join(what, " ")
 	}
 	return out
 }
@@ -118,10 +152,11 @@ func Diff(want, got Posture) []string {
 		}
 	}
 	lines = append(lines, DiffStatus(want.Status, got.Status)...)
+	add("dumpable", want.Dumpable, got.Dumpable)
 	for _, m := range []struct {
 		name      string
 		want, got map[string]string
-	}{{"fd", want.Fds, got.Fds}, {"limit", want.Limits, got.Limits}, {"namespace", want.Namespaces, got.Namespaces}} {
+	}{{"fd", want.Fds, got.Fds}, {"limit", want.Limits, got.Limits}, {"namespace", want.Namespaces, got.Namespaces}, {"mount", want.Mounts, got.Mounts}} {
 		for k := range m.got {
 			add(m.name+" "+k, orNone(m.want, k), m.got[k])
 		}

@@ -42,6 +42,8 @@ func TestEveryDifferenceShows(t *testing.T) {
 		"CapBnd": func(p *Posture) { p.Bounding ^= 1 }, "CapAmb": func(p *Posture) { p.Ambient ^= 1 }, "no_new_privs": func(p *Posture) { p.NoNewPrivs = !p.NoNewPrivs },
 		"seccomp": func(p *Posture) { p.Seccomp++ }, "umask": func(p *Posture) { p.Umask ^= 7 },
 		"fd 99":          func(p *Posture) { p.Fds = maps.Clone(p.Fds); p.Fds["99"] = "/leak" },
+		"dumpable":       func(p *Posture) { p.Dumpable = !p.Dumpable },
+		"mount /x":       func(p *Posture) { p.Mounts = maps.Clone(p.Mounts); p.Mounts["/x"] = "tmpfs t / rw rw" },
 		"limit Max":      func(p *Posture) { p.Limits = map[string]string{} },
 		"namespace user": func(p *Posture) { p.Namespaces = maps.Clone(p.Namespaces); p.Namespaces["user"] = "user:[1]" },
 	} {

@@ -12,6 +12,7 @@ type Code string
 
 // Exit statuses of our own making (DESIGN §6). Everything else is the engine's.
 const (
+	ExitAgain        = 75  // a plain command of the supervisor's wants to be started again
 	ExitUsage        = 100 // wrong use or configuration: trying again is useless
 	ExitSystem       = 111 // the system refused: trying again may help
 	ExitNoBox        = 125 // the box could not be built

@@ -30,6 +30,7 @@ const (
 	BadRedirect    Code = "bad_redirect"
 	NoRelay        Code = "no_relay"
 	StoreLocked    Code = "store-locked"
+	NoVsock        Code = "no-vsock"
 	VersionSkew    Code = "version-skew"
 	MissingProgram Code = "missing-program"
 
@@ -37,10 +38,10 @@ const (
 	EgressRefused Code = "egress-refused"
 
 	// The supervisor.
-	NotHardened   Code = "not-hardened"
-	NotDropped    Code = "not-dropped"
-	WorkerDied    Code = "worker-died"
-	WorkerCrashes Code = "worker-crashes"
+	NotHardened    Code = "not-hardened"
+	NotDropped     Code = "not-dropped"
+	WorkerStopping Code = "worker-stopping"
+	WorkerCrashes  Code = "worker-crashes"
 
 	// A Linux user per bot.
 	BotUsersRange   Code = "bot-users-range"
@@ -104,6 +105,7 @@ var table = []Row{
 	{NoWorker, ExitUsage, "no worker listens there", "start one: botbox serve"},
 	{NoSuchBox, ExitUsage, "no running box has this name", "see botbox ps"},
 	{StoreLocked, ExitUsage, "another worker has the state file open", "stop that worker, or give this one another OMB_STATE_DIR"},
+	{NoVsock, ExitUsage, "OMB_VSOCK_PORT is set on a machine without vsock to a host above it", "unset OMB_VSOCK_PORT; or give the virtual machine a vsock device, and a container the device /dev/vsock"},
 	{BadRedirect, ExitUsage, "the redirect of a sign-in is not one that may be delivered into a box", "paste it whole: http://127.0.0.1:PORT/… or http://localhost:PORT/…, with a port from 1024 on"},
 	{NoRelay, ExitUsage, "this box has no sign-in relay", "ask for it in the box's spec: net.relay"},
 	{NoSuchRoute, ExitUsage, "the worker's interface has no such path or method", "correct the path; GET /api/cloud/box is one that there is"},
@@ -123,7 +125,7 @@ var table = []Row{
 
 	{NotHardened, ExitUsage, "a boot step did not end well, and it must or OMB_CLOUD_HARDEN=strict says so", "correct what the step names, or set OMB_CLOUD_HARDEN=1 to go on with a report of it"},
 	{NotDropped, ExitUsage, "the supervisor could not give its privileges up, or not all of them", "start it as root with CAP_SETUID, CAP_SETGID, CAP_KILL and CAP_SETPCAP and nothing odd in its capability sets"},
-	{WorkerDied, ExitSystem, "the worker died, and the box that it served with it", "see the worker's last lines above and start again"},
+	{WorkerStopping, ExitSystem, "the worker is stopping, and gives no box any more", "ask the next one"},
 	{WorkerCrashes, ExitSystem, "the worker fails again and again", "see the worker's last lines above; run botbox doctor"},
 
 	{BotUsersRange, ExitUsage, "the user ids that bots are to have are taken, or could be given away by others", "name a free range in OMB_BOT_USERS_RANGE, such as 300000-365535, or correct what is named"},

@@ -4,7 +4,7 @@
 // Zone: none; pure functions, linked into every program.
 //
 // Given: bytes from the other side. Neither side is trusted to write them
-// well: a frame, a record or a start file is decoded whole or refused whole.
+// well: a frame, a record or a start spec is decoded whole or refused whole.
 //
 // Authority: none.
 //
@@ -18,11 +18,9 @@
 //	   │ 1 1 hello ver=1 build=B  ───►   │
 //	   │ ◄───  1 1 hello.ack ver=1 build=B
 //	   │ ◄───  1 2 ready                 │
-//	   │ 1 2 box.start spec=NAME  ───►   │
-//	   │ ◄───  1 3 box.started box=ID    │
-//	   │ 1 3 ping                 ───►   │  every 5 s
-//	   │ ◄───  1 4 pong                  │
-//	   │ ◄───  1 5 box.exited box=ID code=7
+//	   │ 1 2 ping                 ───►   │  every 5 s
+//	   │ ◄───  1 3 pong                  │
+//	   │ 1 3 box.signal pid=N sig=1 ──►  │
 //	   │ 1 4 drain seconds=3.200  ───►   │
-//	   │ ◄───  1 6 drained               │  then the worker exits 0
+//	   │ ◄───  1 4 drained               │  then the worker exits 0
 package wire

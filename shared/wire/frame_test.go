@@ -15,7 +15,7 @@ func TestFrameText(t *testing.T) {
 		"1 1 hello ver=1 build=v1.2+3/x%20y%25\n": {1, 1, Hello, map[string]string{"ver": "1", "build": "v1.2+3/x y%"}},
 		"4294967295 2 ping\n":                     {4294967295, 2, Ping, map[string]string{}},
 		"1 3 drain seconds=3.200\n":               {1, 3, Drain, map[string]string{"seconds": "3.200"}},
-		"1 4 box.signal box=b-1 sig=10\n":         {1, 4, BoxSignal, map[string]string{"box": "b-1", "sig": "10"}},
+		"1 4 box.signal pid=77 sig=10\n":          {1, 4, BoxSignal, map[string]string{"pid": "77", "sig": "10"}},
 	} {
 		got, err := Encode(ToWorker, f)
 		if err != nil || string(got) != want {
@@ -37,12 +37,12 @@ func TestDecodeRefuses(t *testing.T) {
 		"no newline": "1 1 ping", "two lines": "1 1 ping\n\n", "empty": "\n", "epoch 0": "0 1 ping\n", "seq 0": "1 0 ping\n",
 		"leading zero": "1 01 ping\n", "sign": "1 +1 ping\n", "over uint32": "1 4294967296 ping\n", "blank twice": "1  1 ping\n",
 		"trailing blank": "1 1 ping \n", "carriage return": "1 1 ping\r\n", "unknown verb": "1 1 box.spawn\n",
-		"other direction": "1 1 pong\n", "extra key": "1 1 ping a=1\n", "missing key": "1 1 box.start\n", "wrong key": "1 1 box.start name=x\n",
-		"order": "1 1 hello build=x ver=1\n", "twice": "1 1 box.start spec=a spec=b\n", "path": "1 1 box.start spec=../x\n",
-		"slash": "1 1 box.start spec=a/b\n", "dot": "1 1 box.start spec=.\n", "empty value": "1 1 box.start spec=\n",
-		"escaped name": "1 1 box.start spec=a%20b\n", "needless escape": "1 1 hello ver=1 build=%41\n", "lower escape": "1 1 hello ver=1 build=%2a\n",
+		"other direction": "1 1 pong\n", "extra key": "1 1 ping a=1\n", "missing key": "1 1 box.signal\n", "wrong key": "1 1 hello ver=1 name=x\n",
+		"order": "1 1 hello build=x ver=1\n", "twice": "1 1 hello ver=1 ver=1\n", "path": "1 1 uid.mapped lease=../x\n",
+		"slash": "1 1 uid.mapped lease=a/b\n", "dot": "1 1 uid.mapped lease=.\n", "empty value": "1 1 uid.mapped lease=\n",
+		"escaped name": "1 1 uid.mapped lease=a%20b\n", "needless escape": "1 1 hello ver=1 build=%41\n", "lower escape": "1 1 hello ver=1 build=%2a\n",
 		"cut escape": "1 1 hello ver=1 build=%2\n", "NUL": "1 1 hello ver=1 build=%00\n", "raw byte": "1 1 hello ver=1 build=\xff\n",
-		"number": "1 1 box.signal box=b sig=010\n", "negative": "1 1 box.signal box=b sig=-1\n", "seconds": "1 1 drain seconds=3\n",
+		"number": "1 1 box.signal pid=7 sig=010\n", "negative": "1 1 box.signal pid=7 sig=-1\n", "seconds": "1 1 drain seconds=3\n",
 		"long": "1 1 hello ver=1 build=" + strings.Repeat("x", MaxFrame) + "\n",
 	} {
 		if f, err := Decode(ToWorker, []byte(line)); err == nil {

@@ -31,7 +31,6 @@ type Handover struct {
 	BootKey [32]byte      // seals the grants at rest; lives as long as the supervisor
 	Env     []string      // the container's own environment, NAME=value, keys among it
 	Steps   []Step        // in boot order
-	SpecDir string        // absolute path of the folder that box.start names files of
 	Drain   time.Duration // whole budget from the first stop signal to the exit
 }
 
@@ -39,7 +38,6 @@ type Handover struct {
 func EncodeHandover(h Handover) []byte {
 	records := []Record{
 		{RecKey, string(h.BootKey[:])},
-		{RecSpecDir, h.SpecDir},
 		{RecDrain, strconv.FormatInt(h.Drain.Milliseconds(), 10)},
 	}
 	for _, s := range h.Steps {
@@ -58,20 +56,19 @@ func DecodeHandover(b []byte) (Handover, error) {
 		return Handover{}, err
 	}
 	var h Handover
-	if len(records) < 3 || records[0].Kind != RecKey || records[1].Kind != RecSpecDir || records[2].Kind != RecDrain {
-		return Handover{}, errors.New("the handover does not begin with key, spec folder and drain")
+	if len(records) < 2 || records[0].Kind != RecKey || records[1].Kind != RecDrain {
+		return Handover{}, errors.New("the handover does not begin with key and drain")
 	}
 	if copy(h.BootKey[:], records[0].Value) != 32 || len(records[0].Value) != 32 {
 		return Handover{}, errors.New("the boot key is not of 32 bytes")
 	}
-	h.SpecDir = records[1].Value
-	ms := records[2].Value
+	ms := records[1].Value
 	if !isNumber(ms, 9) {
 		return Handover{}, errors.New("the drain budget is not a number")
 	}
 	n, _ := strconv.Atoi(ms)
 	h.Drain = time.Duration(n) * time.Millisecond
-	for _, r := range records[3:] {
+	for _, r := range records[2:] {
 		switch {
 		case r.Kind == RecStep && len(h.Env) == 0:
 			s, err := ParseStep(r)

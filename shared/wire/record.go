@@ -10,14 +10,13 @@ import (
 type Kind byte
 
 const (
-	RecEnd     Kind = iota // the last record: without it the stream was cut
-	RecArg                 // one argument
-	RecEnv                 // one NAME=value
-	RecStep                // name NUL state NUL evidence
-	RecKey                 // the boot key, 32 bytes
-	RecSpecDir             // path of the spec folder
-	RecDrain               // milliseconds, decimal
-	lastKind   = RecDrain
+	RecEnd   Kind = iota // the last record: without it the stream was cut
+	RecArg               // one argument
+	RecEnv               // one NAME=value
+	RecStep              // name NUL state NUL evidence
+	RecKey               // the boot key, 32 bytes
+	RecDrain             // milliseconds, decimal
+	lastKind = RecDrain
 )
 
 // Record is one typed value. Unlike a line it can hold any byte.

@@ -8,7 +8,7 @@ import (
 )
 
 func sample() Handover {
-	h := Handover{SpecDir: "/run/botbox.spec", Drain: 4 * time.Second,
+	h := Handover{Drain: 4 * time.Second,
 		Steps: []Step{{"account", StepDone, "user 5"}, {"fly", StepAbsent, ""}},
 		Env:   []string{"A=1", "B=x\ny\x00z", "odd"}}
 	copy(h.BootKey[:], "\x00\x01key")
@@ -33,20 +33,20 @@ func TestHandoverRoundTrip(t *testing.T) {
 
 func TestHandoverRefuses(t *testing.T) {
 	key := Record{RecKey, string(make([]byte, 32))}
-	dir, drain := Record{RecSpecDir, "/s"}, Record{RecDrain, "4000"}
+	drain := Record{RecDrain, "4000"}
 	for name, c := range map[string]struct {
 		records []Record
 		good    bool
 	}{
-		"whole":       {[]Record{key, dir, drain}, true},
-		"short key":   {[]Record{{RecKey, "x"}, dir, drain}, false},
-		"no key":      {[]Record{dir, drain}, false},
-		"drain":       {[]Record{key, dir, {RecDrain, "-1"}}, false},
-		"two keys":    {[]Record{key, dir, drain, key}, false},
-		"argument":    {[]Record{key, dir, drain, {RecArg, "x"}}, false},
-		"step state":  {[]Record{key, dir, drain, {RecStep, "a\x00odd\x00"}}, false},
-		"step fields": {[]Record{key, dir, drain, {RecStep, "a\x00done"}}, false},
-		"step last":   {[]Record{key, dir, drain, {RecEnv, "A=1"}, {RecStep, "a\x00done\x00"}}, false},
+		"whole":       {[]Record{key, drain}, true},
+		"short key":   {[]Record{{RecKey, "x"}, drain}, false},
+		"no key":      {[]Record{drain}, false},
+		"drain":       {[]Record{key, {RecDrain, "-1"}}, false},
+		"two keys":    {[]Record{key, drain, key}, false},
+		"argument":    {[]Record{key, drain, {RecArg, "x"}}, false},
+		"step state":  {[]Record{key, drain, {RecStep, "a\x00odd\x00"}}, false},
+		"step fields": {[]Record{key, drain, {RecStep, "a\x00done"}}, false},
+		"step last":   {[]Record{key, drain, {RecEnv, "A=1"}, {RecStep, "a\x00done\x00"}}, false},
 	} {
 		if _, err := DecodeHandover(EncodeRecords(c.records)); (err == nil) != c.good {
 			t.Errorf("%s: %v", name, err)

@@ -7,15 +7,17 @@ import (
 	"strings"
 )
 
-// StartSpec is the file behind box.start: what to run as a box.
+// StartSpec is what `botbox run --control` runs as a box. It rides a pipe: a
+// command line can be longer than a frame, and its environment holds keys.
 type StartSpec struct {
 	Argv []string // at least the command
 	Dir  string   // absolute working folder
-	Env  []string // NAME=value; empty when the handover's environment holds
+	Env  []string // NAME=value
 }
 
-// MaxStartSpec bounds a start file in bytes.
-const MaxStartSpec = 4 << 20
+// MaxStartSpec bounds a start spec in bytes. Linux gives a program at most
+// 6 MiB of arguments and environment.
+const MaxStartSpec = 8 << 20
 
 const startMagic = "bbx-start/1"
 
@@ -37,22 +39,22 @@ func EncodeStartSpec(s StartSpec) ([]byte, error) {
 // DecodeStartSpec reads what EncodeStartSpec wrote.
 func DecodeStartSpec(b []byte) (StartSpec, error) {
 	if len(b) > MaxStartSpec {
-		return StartSpec{}, fmt.Errorf("a start file of %d bytes is over the limit", len(b))
+		return StartSpec{}, fmt.Errorf("a start spec of %d bytes is over the limit", len(b))
 	}
 	text, ok := strings.CutSuffix(string(b), "\x00")
 	if !ok {
-		return StartSpec{}, errors.New("the start file is cut off")
+		return StartSpec{}, errors.New("the start spec is cut off")
 	}
 	f := strings.Split(text, "\x00")
 	if len(f) < 4 || f[0] != startMagic {
-		return StartSpec{}, errors.New("not a start file")
+		return StartSpec{}, errors.New("not a start spec")
 	}
 	if !isNumber(f[2], 6) {
 		return StartSpec{}, errors.New("the count of arguments is not a number")
 	}
 	n, _ := strconv.Atoi(f[2])
 	if n < 1 || n > len(f)-3 || f[3] == "" {
-		return StartSpec{}, errors.New("the start file names no command, or lacks arguments")
+		return StartSpec{}, errors.New("the start spec names no command, or lacks arguments")
 	}
 	if !strings.HasPrefix(f[1], "/") {
 		return StartSpec{}, errors.New("the working folder is not absolute")

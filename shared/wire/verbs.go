@@ -14,7 +14,6 @@ type Verb string
 const (
 	Hello      Verb = "hello"
 	Ping       Verb = "ping"
-	BoxStart   Verb = "box.start"
 	BoxSignal  Verb = "box.signal"
 	UIDLeased  Verb = "uid.leased"
 	UIDMapped  Verb = "uid.mapped"
@@ -24,14 +23,11 @@ const (
 	HelloAck   Verb = "hello.ack"
 	Ready      Verb = "ready"
 	Pong       Verb = "pong"
-	BoxStarted Verb = "box.started"
-	BoxExited  Verb = "box.exited"
 	UIDLease   Verb = "uid.lease"
 	UIDMap     Verb = "uid.map"
 	UIDRelease Verb = "uid.release"
 	BoxKill    Verb = "box.kill"
 	Drained    Verb = "drained"
-	Error      Verb = "error"
 
 	VaultKeep Verb = "vault.keep"
 	VaultNote Verb = "vault.note"
@@ -73,8 +69,7 @@ func Verbs() []Row {
 	return []Row{
 		{ToWorker, Hello, []Key{{"ver", Name}, {"build", Text}}, "opens the channel; programs of two builds refuse one another"},
 		{ToWorker, Ping, nil, "a worker that does not answer is replaced"},
-		{ToWorker, BoxStart, []Key{{"spec", Name}}, "start the box of the file with this name in the spec folder"},
-		{ToWorker, BoxSignal, []Key{{"box", Name}, {"sig", Number}}, "hand a signal of the container on to the engine"},
+		{ToWorker, BoxSignal, []Key{{"pid", Process}, {"sig", Number}}, "hand a signal of the container on to the engine of the box that this child of the supervisor became"},
 		{ToWorker, UIDLeased, []Key{{"lease", Name}, {"uid", Number}}, "answers uid.lease"},
 		{ToWorker, UIDMapped, []Key{{"lease", Name}}, "answers uid.map"},
 		{ToWorker, UIDRefused, []Key{{"code", Name}}, "answers uid.lease or uid.map where nothing was done: a reason code"},
@@ -83,14 +78,11 @@ func Verbs() []Row {
 		{ToSupervisor, HelloAck, []Key{{"ver", Name}, {"build", Text}}, "answers hello, once"},
 		{ToSupervisor, Ready, nil, "boxes can be started, told once"},
 		{ToSupervisor, Pong, nil, "answers ping"},
-		{ToSupervisor, BoxStarted, []Key{{"box", Name}}, "answers box.start with the name of the box"},
-		{ToSupervisor, BoxExited, []Key{{"box", Name}, {"code", Number}}, "the started box ended with this exit status"},
 		{ToSupervisor, UIDLease, []Key{{"bot", Name}}, "ask for the Linux user of a bot, for one map"},
 		{ToSupervisor, UIDMap, []Key{{"lease", Name}, {"pid", Process}}, "write the map of the fresh user namespace that this child of the worker is in; ends the lease"},
 		{ToSupervisor, UIDRelease, []Key{{"lease", Name}}, "give a lease back without a map"},
 		{ToSupervisor, BoxKill, []Key{{"lease", Name}}, "kill what runs as a leased user"},
 		{ToSupervisor, Drained, nil, "no box is left; the worker exits now"},
-		{ToSupervisor, Error, []Key{{"code", Name}}, "the box that box.start asked for could not be started: a reason code"},
 
 		{ToSupervisor, VaultKeep, []Key{{"box", Name}, {"kinds", Name}}, "hold these files of a box until its first process ends"},
 		{ToSupervisor, VaultNote, []Key{{"box", Name}, {"text", Text}}, "what the next worker has to know of a box, in place of what was noted before"},

@@ -77,16 +77,36 @@ func build() (string, error) {
 	return dir, nil
 }
 
-// Compile builds one program of the checkout as the Makefile does.
-func Compile(to, pkg, build string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X github.com/openmausbot/botbox/shared/wire.Build="+build, "-o", to, pkg)
+// Compile builds one program of the checkout as the Makefile does, with more
+// flags of the compiler's.
+func Compile(to, pkg, build string, flags ...string) error {
+	if err := goBuild(append(flags, "-ldflags", link(build), "-o", to, pkg)...); err != nil {
+		return err
+	}
+	return os.Chmod(to, 0o755)
+}
+
+// CompileOver builds the worker and the two programs of a box into dir, of the
+// sources that an overlay makes of the checkout's.
+func CompileOver(dir, overlay, build string) error {
+	if err := goBuild("-overlay", overlay, "-ldflags", link(build), "-o", dir+"/", targets["botbox"], targets["boxentry"], targets["boxprobe"]); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(dir, "worker"), filepath.Join(dir, "botbox"))
+}
+
+func link(build string) string {
+	return "-s -w -X github.com/openmausbot/botbox/shared/wire.Build=" + build
+}
+
+func goBuild(words ...string) error {
+	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false"}, words...)...)
 	cmd.Dir = Root()
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.New("go build " + pkg + ": " + string(out))
+		return errors.New("go build " + words[len(words)-1] + ": " + string(out))
 	}
-	return os.Chmod(to, 0o755)
+	return nil
 }
 
 // Missing ends a test that cannot run here: a skip on a developer's machine, a

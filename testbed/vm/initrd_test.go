@@ -62,7 +62,7 @@ func (a *archive) addFile(name, from string) error {
 // what they need, and those after it. What a kernel has built in is no file.
 var modules = map[string][]string{
 	"modules/boot":  {"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"},
-	"modules/later": {"vsock", "vmw_vsock_virtio_transport_common", "vsock_loopback"},
+	"modules/later": {"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport", "vsock_loopback"},
 }
 
 // initrd packs the programs of this checkout and the kernel's modules.
@@ -71,7 +71,7 @@ func initrd(made, programs string) ([]byte, error) {
 	if err := a.addFile("init", filepath.Join(programs, "guest")); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"botbox-supervisor", "botbox", "boxentry", "boxprobe", "guest", "bwrap.profile"} {
+	for _, name := range []string{"botbox-supervisor", "botbox", "boxentry", "boxprobe", "guest", "standin", "bwrap.profile"} {
 		if err := a.addFile("programs/"+name, filepath.Join(programs, name)); err != nil {
 			return nil, err
 		}

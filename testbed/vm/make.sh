@@ -17,7 +17,7 @@ suite=${1:-trixie}
 packages=bubblewrap,util-linux,mount,procps,apparmor
 # What the disk and vsock need. Some kernels have some of it built in.
 modules='virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk
-vsock vmw_vsock_virtio_transport_common vsock_loopback'
+vsock vmw_vsock_virtio_transport_common vmw_vsock_virtio_transport vsock_loopback'
 
 say() { printf 'make.sh: %s\n' "$1" >&2; }
 fail() {

@@ -1,13 +1,13 @@
 // Package vm_test boots a virtual machine in which botbox-supervisor is the
 // first process, or the child of another init, and reads its checks from the
 // serial port. This is where limits of cgroup v2, Landlock, AppArmor and
-// AF_VSOCK are tried for real, whatever kernel the tests run on.
+// AF_VSOCK are tried for real, whatever kernel the tests run on. The machine's
+// host, at the other end of its vsock, is the test itself (testbed/vsockhost).
 package vm_test
 
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/testbed/rig"
+	"github.com/openmausbot/botbox/testbed/vsockhost"
 )
 
 func TestMain(m *testing.M) {
@@ -61,7 +62,8 @@ func programs(t *testing.T) string {
 	buildGuest.Do(func() {
 		profile, err := os.ReadFile(filepath.Join(rig.Root(), "init/apparmor/bwrap"))
 		guestFailed = errors.Join(err, os.WriteFile(filepath.Join(dir, "bwrap.profile"), profile, 0o644),
-			rig.Compile(filepath.Join(dir, "guest"), "./testbed/vm/guest", rig.Build))
+			rig.Compile(filepath.Join(dir, "guest"), "./testbed/vm/guest", rig.Build),
+			rig.Compile(filepath.Join(dir, "standin"), "./testbed/standin", rig.Build))
 	})
 	if guestFailed != nil {
 		t.Fatal(guestFailed)
@@ -84,24 +86,35 @@ type console struct {
 func (c console) String() string { return strings.Join(c.lines, "\n") }
 
 // boot runs a machine to its end. It has no network and no device that leads
-// out of it but the serial port, and what it writes on its disk is dropped.
-func boot(t *testing.T, suite, course string) console {
+// out of it but the serial port and a vsock whose other end is this process,
+// and what it writes on its disk is dropped.
+func boot(t *testing.T, suite, course string, disks ...string) console {
 	t.Helper()
-	dir := made(t, suite)
-	ramdisk := filepath.Join(t.TempDir(), "initrd")
+	dir, work := made(t, suite), t.TempDir()
+	ramdisk := filepath.Join(work, "initrd")
 	packed, err := initrd(dir, programs(t))
 	if err := errors.Join(err, os.WriteFile(ramdisk, packed, 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	host, err := vsockhost.Listen(filepath.Join(work, "vsock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), bootWithin)
 	defer cancel()
 	// Never KVM: what it does depends on the machine below.
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-m", "1024", "-smp", "1", "-M", "q35",
+	args := []string{"-accel", "tcg,thread=single", "-cpu", "max", "-m", "1024", "-smp", "1", "-M", "q35,memory-backend=memory",
+		"-object", "memory-backend-memfd,id=memory,size=1024M,share=on",
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
 		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", ramdisk,
-		"-append", "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off course="+course,
-		"-drive", "if=none,id=d0,file="+filepath.Join(dir, "root.img")+",format=raw,snapshot=on", "-device", "virtio-blk-pci,drive=d0",
-		"-device", "virtio-rng-pci")
+		"-append", "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off course=" + course,
+		"-chardev", "socket,id=vsock,path=" + filepath.Join(work, "vsock"), "-device", "vhost-user-vsock-pci,chardev=vsock",
+		"-device", "virtio-rng-pci"}
+	for i, disk := range append([]string{filepath.Join(dir, "root.img")}, disks...) {
+		args = append(args, "-drive", fmt.Sprintf("if=none,id=d%d,file=%s,format=raw,snapshot=on", i, disk), "-device", fmt.Sprintf("virtio-blk-pci,drive=d%d", i))
+	}
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	cmd.Stderr = os.Stderr
 	serial, err := cmd.StdoutPipe()
 	if err != nil {
@@ -113,7 +126,11 @@ func boot(t *testing.T, suite, course string) console {
 	}
 	var c console
 	for lines := bufio.NewScanner(serial); lines.Scan(); {
-		c.lines = append(c.lines, strings.TrimRight(lines.Text(), "\r"))
+		line := strings.TrimRight(lines.Text(), "\r")
+		c.lines = append(c.lines, line)
+		if _, key, ok := strings.Cut(line, "HOST ASKS "); ok {
+			go tell(ctx, host, key, work, programs(t))
+		}
 	}
 	err = cmd.Wait()
 	c.took = time.Since(begin)
@@ -185,6 +202,25 @@ func (c console) has(t *testing.T, pattern string) {
 	}
 }
 
+// drains wants the end within the drain's budget: boxes are asked and given
+// time, and one that does not care is killed. The kernel says when its first
+// process ended.
+func (c console) drains(t *testing.T) {
+	t.Helper()
+	const budget, emulated = 4.0, 3.0
+	m := regexp.MustCompile(`(?s)TERM AT ([0-9.]+)\n.*\[ *([0-9.]+)\] Kernel panic - not syncing: Attempted to kill init`).FindStringSubmatch(c.String())
+	if m == nil {
+		t.Errorf("no stop and end on the console:\n%s", c)
+		return
+	}
+	from, _ := strconv.ParseFloat(m[1], 64)
+	to, _ := strconv.ParseFloat(m[2], 64)
+	t.Logf("from TERM to the end: %.1f s", to-from)
+	if took := to - from; took < 1 || took > budget+emulated {
+		t.Errorf("the drain took %.1f s of a budget of %.0f", took, budget)
+	}
+}
+
 // TestFirstProcess: the supervisor is the machine's PID 1, on Linux 6.12 and
 // on 6.1. When that ends, the kernel says with which status and stops the
 // machine.
@@ -193,11 +229,27 @@ func TestFirstProcess(t *testing.T) {
 	for _, suite := range []string{"trixie", "bookworm"} {
 		t.Run(suite, func(t *testing.T) {
 			t.Parallel()
-			c := boot(t, suite, "pid1")
+			var disks []string
+			if suite == "trixie" { // one turn is enough, and its disk is large
+				disks = append(disks, engineDisk(t))
+			}
+			c := boot(t, suite, "pid1", disks...)
 			c.checks(t)
+			if disks != nil {
+				c.has(t, `CHK engine-turn ok`)
+			}
+			// The worker names who was turned away, whoever let them come so far.
+			const refused = `somebody who is not the host asked for the report over vsock .*cid=`
+			for _, cid := range []string{"0", "1", "4"} {
+				c.has(t, refused+cid)
+			}
+			if regexp.MustCompile(refused + `[23]`).MatchString(c.String()) {
+				t.Errorf("the host was refused, or the machine's own number came in from outside:\n%s", c)
+			}
 			c.has(t, `box_id=hog.* end=oom`)
 			c.has(t, `the last box was asked to end`)
 			c.has(t, `Attempted to kill init! exitcode=0x00000000`)
+			c.drains(t)
 		})
 	}
 }
@@ -230,48 +282,5 @@ func TestTheConsoleIsRead(t *testing.T) {
 		if fmt.Sprint(all) != c.want || (err == nil) != c.good {
 			t.Errorf("%q: %v, %v", c.text, all, err)
 		}
-	}
-}
-
-// make.sh finds what is there without asking anybody, and leaves nothing of
-// what went wrong.
-func TestRecipe(t *testing.T) {
-	recipe, err := os.ReadFile("make.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if os.Geteuid() != 0 {
-		rig.Missing(t, "make.sh needs root")
-	}
-	cache, bin := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "mmdebstrap"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	run := func(words ...string) (string, string, error) {
-		cmd := exec.Command("/bin/sh", append([]string{"make.sh"}, words...)...)
-		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin:/usr/sbin:/sbin", "BOTBOX_VM_DIR=" + cache}
-		var errs strings.Builder
-		cmd.Stderr = &errs
-		out, err := cmd.Output()
-		return string(out), errs.String(), err
-	}
-	if out, said, err := run(); err == nil || out != "" || !strings.Contains(said, "\nhint: ") {
-		t.Errorf("mmdebstrap failed: %q %q %v", out, said, err)
-	}
-	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 || filepath.Base(left[0]) != ".gitignore" {
-		t.Errorf("left: %q", left)
-	}
-	if _, said, err := run("sid"); err == nil || !strings.Contains(said, "no recipe for sid\nhint: ") {
-		t.Errorf("another suite: %q %v", said, err)
-	}
-	final := filepath.Join(cache, "trixie-"+fmt.Sprintf("%x", sha256.Sum256(recipe))[:12])
-	if err := os.Mkdir(final, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(final, "versions"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, said, err := run(); err != nil || out != final+"\n" || said != "" {
-		t.Errorf("made before: %q %q %v, want %q", out, said, err, final)
 	}
 }

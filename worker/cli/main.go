@@ -35,6 +35,7 @@ func verbs() []verb {
 	return []verb{
 		{"run", "[flags] -- CMD ARG…", "run a command in a box (the verb can be left out)", runVerb},
 		{"browser", "[flags] -- CHROME ARG…", "run a browser in a box of its own, or write a launcher that does", browserVerb},
+		{"plain", "--control", "be the supervisor's command without a box; for botbox-supervisor", plainVerb},
 		{"serve", "", "be the worker: hand out boxes, serve their gates", serveVerb},
 		{"check", "[--profile seed|full] [--mutate LIST] [--json] [--junit FILE]", "try to get out of a box, and count what held", checkVerb},
 		{"detect", "[--json]", "tell whether this machine can box, and if not, why", detectVerb},

@@ -45,8 +45,12 @@ func openProgram(name string) (*os.File, error) {
 	for _, dir := range []string{filepath.Dir(self), libexec} {
 		path := filepath.Join(dir, name)
 		for _, flags := range []int{unix.O_RDONLY, unix.O_PATH} { // one that can only be run is still ours
-			if fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0); err == nil {
+			fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+			if err == nil {
 				return os.NewFile(uintptr(fd), path), nil
+			}
+			if box.Exhausted(err) {
+				return nil, reason.New(reason.System, "open %s: %w", path, err)
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func (s *state) settle(c report.Checks) {
 
 // due tells whether it is time to look again.
 func (g glance) due(is report.Basis, good bool, jitter time.Duration, now time.Time) bool {
-	age := now.Sub(g.at)
+	age := report.Age(g.at, now)
 	switch {
 	case g.basis != is, age < 0: // the clock was set back
 		return true

@@ -39,6 +39,7 @@ type runFlags struct {
 	dryRun     bool
 	json       bool
 	stay       bool
+	control    bool
 }
 
 // words is a flag that can be given again and again.
@@ -71,6 +72,7 @@ func (f *runFlags) define(set *flag.FlagSet) {
 	set.BoolVar(&f.standalone, "standalone", false, "do not ask a worker: keep the gates in this process")
 	set.BoolVar(&f.dryRun, "dry-run", false, "print how the box would be built, and build none")
 	set.BoolVar(&f.json, "json", false, "print the box's answer as JSON on stderr")
+	set.BoolVar(&f.control, "control", false, "take the command, its folder and its environment from botbox-supervisor, on descriptor 3")
 }
 
 // runVerb boxes a command. Through a running worker this process becomes the
@@ -80,6 +82,9 @@ func runVerb(c *call, args []string) (int, error) {
 	command, err := c.parse("run", args, f.define)
 	if err != nil {
 		return 0, err
+	}
+	if f.control {
+		return 0, c.containersBox(args)
 	}
 	if len(command) == 0 && f.specFile == "" {
 		usage(c.stderr)
@@ -99,8 +104,8 @@ func runVerb(c *call, args []string) (int, error) {
 // boxed boxes what a spec describes, and returns when it has ended.
 func (c *call) boxed(entry box.Program, a account, s spec.Spec, f runFlags) (int, error) {
 	c.announce(a)
-	if c.settings.BotBox == "0" {
-		return 0, reason.New(reason.SwitchedOff, "there is no box: OMB_BOT_BOX is 0, and a command is never run without one")
+	if err := c.switchedOff(); err != nil {
+		return 0, err
 	}
 	if s.Browser.DebugPipe {
 		if err := checkPipe(); err != nil {
@@ -128,6 +133,13 @@ func (c *call) boxed(entry box.Program, a account, s spec.Spec, f runFlags) (int
 	return c.standalone(entry, a, s, f)
 }
 
+func (c *call) switchedOff() error {
+	if c.settings.BotBox == "0" {
+		return reason.New(reason.SwitchedOff, "there is no box: OMB_BOT_BOX is 0, and a command is never run without one")
+	}
+	return nil
+}
+
 // introduce says what the caller has to know of its box: all of it as JSON, or what
 // is weaker or other than may be expected.
 func (c *call) introduce(a turn.Answer, asJSON bool) {
@@ -147,14 +159,19 @@ func (c *call) leased(s spec.Spec, f runFlags) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if l.Answer.Layers["user"] == "per-bot" {
-		openPipes()
-	}
-	c.introduce(l.Answer, f.json)
+	c.take(l, f.json)
 	if f.stay {
 		return c.stay(l, s)
 	}
 	return 0, l.Become(s.TTY)
+}
+
+// take says what has to be known of a leased box, before it stands.
+func (c *call) take(l *lease.Lease, asJSON bool) {
+	if l.Answer.Layers["user"] == "per-bot" {
+		openPipes()
+	}
+	c.introduce(l.Answer, asJSON)
 }
 
 // read makes the spec, out of a file or out of the flags.

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -41,7 +40,6 @@ type worker struct {
 	log      *slog.Logger
 	channel  *control.Channel // nil without a supervisor
 	handover control.Handover
-	exits    sync.WaitGroup // boxes of the supervisor's whose end is not reported yet
 	state    *state
 	self     *os.File // this program; with users of bots only
 	moving   hands
@@ -192,6 +190,10 @@ func (w *worker) serve() error {
 	if err := takeOver(runDir); err != nil {
 		return err
 	}
+	host, err := w.listenToHost() // it may be refused, and nobody has been let in yet
+	if err != nil {
+		return err
+	}
 	leases, err := lease.Listen(runDir)
 	if err != nil {
 		return err
@@ -207,6 +209,10 @@ func (w *worker) serve() error {
 	server := &api.Server{Runner: w.runner, Report: w.state.report, Check: w.state.check, Signed: w.state.signed, Move: w.moveFiles}
 	go lease.Serve(leases, w.runner)
 	go server.Serve(ctx, requests)
+	if host != nil {
+		defer host.Close()
+		go w.serveHost(ctx, host)
+	}
 	journal.WorkerStarted.Log(w.log, slog.String("build", wire.Build), slog.String("user", w.account.name))
 	logSteps(w.log, w.handover.Steps)
 	go w.state.watch() // what it finds is for later: no spec waits for it

@@ -12,6 +12,7 @@ import (
 	"github.com/openmausbot/botbox/shared/hostport"
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/gate"
+	"github.com/openmausbot/botbox/worker/internal/hostreport"
 )
 
 // Settings come from the environment (DESIGN §7).
@@ -30,7 +31,7 @@ type Settings struct {
 	EgressExcept string `envconfig:"OMB_EGRESS_EXCEPT" means:"ADDR:PORT, comma separated: let through although the address policy refuses them; each is a warning in the report"`
 	CheckFailed  string `envconfig:"OMB_CHECK_FAILED" default:"refuse" means:"what a worker does about specs after its self-check has failed: refuse (box_off), or warn, which shows in the report"`
 	DrainSeconds uint16 `envconfig:"OMB_DRAIN_SECONDS" default:"4" means:"the whole time from the first stop signal to the end"`
-	VsockPort    uint32 `envconfig:"OMB_VSOCK_PORT" default:"0" means:"not in this build: anything but 0 is refused"`
+	VsockPort    uint32 `envconfig:"OMB_VSOCK_PORT" default:"0" means:"vsock port, from 1024 on, that serves the signed report to this virtual machine's host, and to nobody else; 0: none"`
 	BotUsers     string `envconfig:"OMB_BOT_USERS" default:"0" means:"1: a Linux user per bot, which needs botbox-supervisor, and no box without; 0: boxes run as the worker's user"`
 	BotRange     string `envconfig:"OMB_BOT_USERS_RANGE" default:"300000-365535" means:"the supervisor: the user and group ids that bots get"`
 	Log          string `envconfig:"OMB_LOG" default:"auto" means:"auto, journal, text or json; with +debug behind it also what the gates let through"`
@@ -72,8 +73,8 @@ func (s *Settings) Check() error {
 	switch {
 	case s.Port == 0:
 		return reason.New(reason.BadSetting, "OMB_PORT is not a port")
-	case s.VsockPort != 0:
-		return reason.New(reason.BadSetting, "OMB_VSOCK_PORT: the report over vsock is not in this build")
+	case s.VsockPort != 0 && (s.VsockPort < hostreport.FirstPort || s.VsockPort > hostreport.LastPort):
+		return reason.New(reason.BadSetting, "OMB_VSOCK_PORT is neither 0 nor a port from %d to %d", hostreport.FirstPort, uint32(hostreport.LastPort))
 	case s.Port == 3128 || s.Port == 18080:
 		return reason.New(reason.BadSetting, "OMB_PORT is a port of the box's own (3128 and 18080 are)")
 	}

@@ -67,24 +67,12 @@ func workerEnv(env []string, id privdrop.Account, runDir, stateDir string) []str
 	return out
 }
 
-// containerEnv is the container's environment without what is ours.
+// containerEnv is the container's environment without what is ours, or no
+// variable at all.
 func containerEnv(env []string) []string {
 	var out []string
 	for _, e := range env {
-		if name, _, _ := strings.Cut(e, "="); !ours(name) {
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
-// commandEnv is what an unboxed command gets.
-func commandEnv(env []string, id privdrop.Account, runDir string) []string {
-	out := []string{"HOME=" + id.Home, "USER=" + privdrop.AccountName, "LOGNAME=" + privdrop.AccountName, "OMB_RUN_DIR=" + runDir}
-	for _, e := range containerEnv(env) {
-		switch name, _, _ := strings.Cut(e, "="); name {
-		case "HOME", "USER", "LOGNAME", "OMB_RUN_DIR": // root's, not the account's
-		default:
+		if name, _, ok := strings.Cut(e, "="); ok && name != "" && !ours(name) {
 			out = append(out, e)
 		}
 	}

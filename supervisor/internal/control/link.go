@@ -4,14 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
-	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
 	"github.com/openmausbot/botbox/supervisor/internal/reap"
 	"github.com/openmausbot/botbox/supervisor/internal/vault"
 )
@@ -48,18 +44,6 @@ func (k *link) deposits() <-chan vault.Packet {
 	return k.vault.In()
 }
 
-// asAccount starts a child with the account's ids, no other group, its own
-// cgroup from the first moment on, and death when the main thread, which is to
-// say the supervisor, dies.
-func asAccount(c Config) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{
-		Credential:  &syscall.Credential{Uid: c.Account.UID, Gid: c.Account.GID},
-		Pdeathsig:   syscall.SIGKILL,
-		UseCgroupFD: c.Cgroup != OurCgroup,
-		CgroupFD:    c.Cgroup,
-	}
-}
-
 // startLink starts a worker of a new epoch.
 func startLink(c Config, table *reap.Table, epoch uint32, key [32]byte) (*link, error) {
 	to, err := fifo(c.CtlDir, "to-worker")
@@ -74,42 +58,23 @@ func startLink(c Config, table *reap.Table, epoch uint32, key [32]byte) (*link, 
 	if err != nil {
 		return nil, errors.Join(err, closeAll(to[:], from[:]))
 	}
-	var hand [2]int
-	if err := unix.Pipe2(hand[:], unix.O_CLOEXEC); err != nil {
-		line.Close()
-		return nil, errors.Join(err, closeAll(to[:], from[:], []int{theirs}))
-	}
 	argv := []string{"botbox", "serve", "--control"}
 	if c.Mode == Box {
 		argv = append(argv, "--quiet") // its stderr is the command's
 	}
-	pid, err := table.Start(c.Program, argv, &syscall.ProcAttr{
-		Env:   workerEnv(c.Env, c.Account, c.RunDir, c.StateDir),
-		Files: []uintptr{0, 1, 2, uintptr(to[0]), uintptr(from[1]), uintptr(theirs), uintptr(hand[0])},
-		Sys:   asAccount(c),
-	})
-	closeAll([]int{to[0], from[1], theirs, hand[0]})
+	pid, err := startBotbox(c, table, argv, []int{to[0], from[1], theirs}, wire.EncodeHandover(wire.Handover{
+		BootKey: key, Env: containerEnv(c.Env), Steps: c.Steps, Drain: c.Drain,
+	}))
+	closeAll([]int{to[0], from[1], theirs})
 	if err != nil {
 		line.Close()
-		closeAll([]int{to[1], from[0], hand[1]})
+		closeAll([]int{to[1], from[0]})
 		return nil, notStartable(err)
 	}
 	k := &link{pid: pid, to: to[1], from: os.NewFile(uintptr(from[0]), "from-worker"), vault: line,
 		order: wire.Order{Epoch: epoch}, frames: make(chan inbound), quit: make(chan struct{})}
 	go k.read(epoch, k.frames)
-	go handOver(hand[1], wire.EncodeHandover(wire.Handover{
-		BootKey: key, Env: containerEnv(c.Env), Steps: c.Steps, SpecDir: c.SpecDir, Drain: c.Drain,
-	}))
 	return k, nil
-}
-
-// notStartable tells a missing program, which stays missing, from a system
-// that is short of something.
-func notStartable(err error) error {
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOEXEC) {
-		return reason.New(reason.MissingProgram, "execute botbox as %s: %w", privdrop.AccountName, err)
-	}
-	return err
 }
 
 // fifo makes a FIFO, opens its read and its write end and takes its name away
@@ -141,14 +106,6 @@ func closeAll(lists ...[]int) error {
 		}
 	}
 	return nil
-}
-
-// handOver writes to a worker that may read late or never; its death ends it.
-func handOver(fd int, b []byte) {
-	unix.SetNonblock(fd, true) // so that it waits in the poller, not in a thread
-	f := os.NewFile(uintptr(fd), "handover")
-	f.Write(b)
-	f.Close()
 }
 
 // read decodes what the worker writes, up to the first error.
@@ -186,36 +143,4 @@ func (k *link) close() {
 	closeAll([]int{k.to})
 	k.from.Close()
 	k.vault.Close()
-}
-
-// lookPath finds a command as execvp does. Neither answer is our fault, so
-// the error is the system's own: ENOENT or EACCES.
-func lookPath(name, path string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, nil
-	}
-	if path == "" {
-		path = defaultPath
-	}
-	found := error(unix.ENOENT)
-	for _, dir := range strings.Split(path, ":") {
-		var st unix.Stat_t
-		full := dir + "/" + name
-		if dir == "" || unix.Stat(full, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-			continue
-		}
-		if st.Mode&0o111 != 0 {
-			return full, nil
-		}
-		found = unix.EACCES
-	}
-	return "", found
-}
-
-// notStarted is the shell's exit status for a command that did not start.
-func notStarted(err error) int {
-	if errors.Is(err, unix.ENOENT) {
-		return reason.ExitNotFound
-	}
-	return reason.ExitNotRunnable
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"syscall"
 	"time"
 
@@ -28,7 +27,6 @@ type Config struct {
 	RunDir   string
 	StateDir string
 	CtlDir   string // root's own, for the FIFOs
-	SpecDir  string // root writes, the account's group reads
 	Drain    time.Duration
 	Steps    []wire.Step
 	Recheck  func()          // called now and then while the worker is ready
@@ -48,7 +46,6 @@ type loop struct {
 	machine
 	table   reap.Table
 	link    *link // to the worker of this epoch
-	pid     int   // process id of the unboxed command
 	key     [32]byte
 	vault   *vault.Vault
 	lines   *Log
@@ -186,23 +183,9 @@ func (l *loop) signalWorker(sig syscall.Signal) {
 	}
 }
 
-func (l *loop) startCommand() error {
-	env := commandEnv(l.Env, l.Account, l.RunDir)
-	path, err := lookPath(l.Command[0], get(l.Env, "PATH"))
-	if err != nil {
-		return err
-	}
-	l.pid, err = l.table.Start(path, l.Command, &syscall.ProcAttr{
-		Env: env, Files: []uintptr{0, 1, 2}, Sys: asAccount(l.Config),
-	})
-	return err
-}
+func (l *loop) startCommand() (int, error) { return startCommand(l.Config, &l.table) }
 
-func (l *loop) signalCommand(sig syscall.Signal) {
-	if l.command {
-		l.table.Signal(l.pid, sig)
-	}
-}
+func (l *loop) signalCommand(sig syscall.Signal) { l.table.Signal(l.pid, sig) }
 
 func (l *loop) user(f wire.Frame) error {
 	if l.link == nil {
@@ -221,28 +204,3 @@ func (l *loop) notify(state string) {
 	default: // no service manager, or one that does not read
 	}
 }
-
-func (l *loop) specName() string { return fmt.Sprintf("start-%d", l.epoch) }
-
-// writeSpec puts the command where the worker's group reads it. It holds no
-// environment: the worker has the container's from the handover, and keys do
-// not belong in a file.
-func (l *loop) writeSpec() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	b, err := wire.EncodeStartSpec(wire.StartSpec{Argv: l.Command, Dir: dir})
-	if err != nil {
-		return "", err
-	}
-	l.removeSpec()
-	f, err := os.OpenFile(l.SpecDir+"/"+l.specName(), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(b)
-	return l.specName(), errors.Join(err, f.Chmod(0o640), f.Close())
-}
-
-func (l *loop) removeSpec() { os.Remove(l.SpecDir + "/" + l.specName()) }

@@ -15,7 +15,7 @@ type Mode uint8
 
 const (
 	Serve Mode = iota // nothing: serve until stopped
-	Box               // the command as a box
+	Box               // `botbox run --control`, which becomes the box of the command
 	Plain             // the command as the account, unboxed
 )
 
@@ -50,12 +50,10 @@ type world interface {
 	startWorker(epoch uint32) error
 	send(verb wire.Verb, keyvals ...string) error
 	signalWorker(sig syscall.Signal)
-	startCommand() error // mode Plain
+	startCommand() (pid int, err error)
 	signalCommand(sig syscall.Signal)
-	user(f wire.Frame) error             // answers uid.lease and its like
-	writeSpec() (name string, err error) // mode Box
-	removeSpec()
-	notify(state string) // the service manager
+	user(f wire.Frame) error // answers uid.lease and its like
+	notify(state string)     // the service manager
 	log(format string, args ...any)
 }
 
@@ -72,6 +70,7 @@ type machine struct {
 	epoch  uint32
 	worker bool // is there, or waits to be waited for
 
+	judged   bool // this worker is being killed: nothing that it still says counts
 	greeted  bool // this worker answered hello
 	isReady  bool // this worker is ready
 	pings    int  // without an answer
@@ -79,10 +78,8 @@ type machine struct {
 	readyAt  time.Time
 	crashes  []time.Time
 
-	asked    bool   // box.start was sent
-	box      string // its name once started
-	command  bool   // mode Plain: it runs
-	launched bool   // mode Plain: it was started
+	pid      int  // the command's, or what becomes its box; 0 while there is none
+	launched bool // it was started
 
 	stopSig      syscall.Signal // the first one
 	killed       bool           // the budget ran out
@@ -96,7 +93,7 @@ func (m *machine) in(d time.Duration) { m.due = m.now().Add(d) }
 
 func (m *machine) start() {
 	m.epoch++
-	m.greeted, m.isReady, m.pings = false, false, 0
+	m.judged, m.greeted, m.isReady, m.pings = false, false, false, 0
 	m.state = starting
 	if err := m.startWorker(m.epoch); err != nil {
 		if reason.Of(err).Code != reason.Internal {
@@ -110,6 +107,9 @@ func (m *machine) start() {
 	m.worker = true
 	m.in(helloWithin)
 	m.tell(wire.Hello, "ver", wire.Version, "build", wire.Build)
+	if m.mode == Box {
+		m.launch() // it looks at the machine while the worker starts, and waits for it
+	}
 }
 
 // tell sends a frame. A worker that does not read is as bad as one that lies.
@@ -122,6 +122,7 @@ func (m *machine) tell(verb wire.Verb, keyvals ...string) {
 // frame judges one frame: each is welcome in one situation only.
 func (m *machine) frame(f wire.Frame) {
 	switch {
+	case m.judged:
 	case f.Verb == wire.HelloAck && !m.greeted:
 		m.hello(f)
 	case f.Verb == wire.Ready && m.greeted && !m.isReady:
@@ -129,13 +130,6 @@ func (m *machine) frame(f wire.Frame) {
 	case f.Verb == wire.Pong && m.pings > 0:
 		m.pings--
 		m.notify("WATCHDOG=1")
-	case f.Verb == wire.BoxStarted && m.asked && m.box == "":
-		m.box = f.Args["box"]
-		m.removeSpec()
-	case f.Verb == wire.Error && m.asked && m.box == "":
-		m.boxRefused(reason.Code(f.Args["code"]))
-	case f.Verb == wire.BoxExited && m.box != "" && f.Args["box"] == m.box && !m.decided:
-		m.commandEnded(f.Int("code"))
 	case f.Verb == wire.Drained && m.state == draining:
 	case f.Verb.OfUser() && m.greeted && m.state != replacing:
 		if err := m.user(f); err != nil {
@@ -163,6 +157,7 @@ func (m *machine) closed() {
 func (m *machine) replace(sig syscall.Signal, why string) {
 	m.log("the worker is replaced: %s", why)
 	m.signalWorker(sig)
+	m.judged = m.judged || sig == syscall.SIGKILL
 	if m.state == draining {
 		return
 	}
@@ -175,6 +170,7 @@ func (m *machine) replace(sig syscall.Signal, why string) {
 func (m *machine) hello(f wire.Frame) {
 	if f.Args["ver"] != wire.Version || f.Args["build"] != wire.Build {
 		m.signalWorker(syscall.SIGKILL) // it may not understand drain
+		m.judged = true
 		m.fail(reason.New(reason.VersionSkew, "the worker is of build %.64q, this supervisor of %q", f.Args["build"], wire.Build))
 		return
 	}
@@ -192,45 +188,33 @@ func (m *machine) becameReady() {
 	m.state, m.readyAt = ready, m.now()
 	m.in(m.every)
 	m.notify("READY=1")
-	if m.mode == Box && !m.asked {
-		m.askForBox()
-	}
-	if m.mode == Plain && !m.launched {
-		m.launch()
-	}
+	m.launch()
 }
 
-func (m *machine) askForBox() {
-	name, err := m.writeSpec()
-	if err != nil {
-		m.fail(reason.New(reason.System, "write the start file: %w", err))
-		return
-	}
-	m.asked = true
-	m.tell(wire.BoxStart, "spec", name)
-}
-
+// launch starts the command, if there is one that does not run.
 func (m *machine) launch() {
-	if err := m.startCommand(); err != nil {
-		m.log("start the command: %v", err)
-		m.commandEnded(notStarted(err))
+	if m.mode == Serve || m.launched {
 		return
 	}
-	m.launched, m.command = true, true
-}
-
-func (m *machine) boxRefused(code reason.Code) {
-	if _, ok := reason.Lookup(code); !ok {
-		m.bad(fmt.Errorf("%.64q is no reason code", code))
+	pid, err := m.startCommand()
+	if err != nil {
+		m.fail(reason.New(reason.System, "start the command: %w", err))
 		return
 	}
-	m.removeSpec()
-	m.fail(reason.New(code, "the worker could not start the box"))
+	m.launched, m.pid = true, pid
 }
 
-// commandEnded is the end of what we are here for.
+// commandEnded is the end of what we are here for, unless a plain command
+// asks to be started again, and it alone.
 func (m *machine) commandEnded(status int) {
-	m.command = false
+	m.pid = 0
+	if m.mode == Plain && status == reason.ExitAgain && m.state != draining {
+		m.launched = false // the next worker starts it, or the next tick
+		if m.state == ready {
+			m.in(backoffMin)
+		}
+		return
+	}
 	if !m.decided {
 		m.status, m.decided = status, true
 	}
@@ -244,14 +228,12 @@ func (m *machine) workerEnded(ws syscall.WaitStatus) {
 	m.worker = false
 	m.workerStatus = reap.ExitStatus(ws)
 	if m.state == draining {
+		m.endBox() // if there still is one, its worker did not end it
 		m.settle()
 		return
 	}
 	m.log("the worker ended with status %d", m.workerStatus)
 	switch {
-	case m.mode == Box && m.asked:
-		m.removeSpec()
-		m.fail(reason.New(reason.WorkerDied, "the worker died while the box was running"))
 	case m.workerStatus == reason.ExitUsage:
 		// It has said why, and the same start would end the same way.
 		m.status, m.decided = reason.ExitUsage, true
@@ -302,6 +284,7 @@ func (m *machine) deadline() {
 		}
 		m.pings++
 		m.in(m.every)
+		m.launch()
 		m.tell(wire.Ping)
 	case replacing:
 		m.signalWorker(syscall.SIGKILL)
@@ -323,10 +306,11 @@ func (m *machine) signal(sig syscall.Signal) {
 	case syscall.SIGTERM:
 		m.stop(sig)
 	case syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2:
-		if m.box != "" && !m.decided && m.worker && m.state != replacing {
-			m.tell(wire.BoxSignal, "box", m.box, "sig", fmt.Sprint(int(sig)))
+		if m.mode == Plain {
+			m.signalCommand(sig)
+		} else if m.pid != 0 && m.worker && m.state != replacing {
+			m.tell(wire.BoxSignal, "pid", fmt.Sprint(m.pid), "sig", fmt.Sprint(int(sig)))
 		}
-		m.signalCommand(sig)
 	}
 }
 
@@ -349,12 +333,22 @@ func (m *machine) drain() {
 	m.in(m.budget * 9 / 10)
 	m.notify("STOPPING=1")
 	if m.worker && (was == starting || was == ready) {
-		m.tell(wire.Drain, "seconds", wire.Seconds(m.budget*8/10))
+		m.tell(wire.Drain, "seconds", wire.Seconds(m.budget*8/10)) // it asks the engine of a box to end
 	} else {
 		m.signalWorker(syscall.SIGKILL)
+		m.endBox()
 	}
-	m.signalCommand(syscall.SIGTERM)
+	if m.mode == Plain {
+		m.signalCommand(syscall.SIGTERM)
+	}
 	m.settle()
+}
+
+// endBox ends the command's box at once: its bubblewrap passes nothing on.
+func (m *machine) endBox() {
+	if m.mode == Box {
+		m.signalCommand(syscall.SIGTERM)
+	}
 }
 
 func (m *machine) fail(err error) {
@@ -374,7 +368,7 @@ func (m *machine) kill() {
 }
 
 func (m *machine) settle() {
-	if m.state == draining && !m.worker && !m.command {
+	if m.state == draining && !m.worker && m.pid == 0 {
 		m.state, m.due = stopped, time.Time{}
 	}
 }

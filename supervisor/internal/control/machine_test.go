@@ -26,10 +26,8 @@ func (f *fake) send(v wire.Verb, kv ...string) error {
 	return nil
 }
 func (f *fake) signalWorker(s syscall.Signal)  { f.do("worker %d", s) }
-func (f *fake) startCommand() error            { f.do("command"); return nil }
+func (f *fake) startCommand() (int, error)     { f.do("command"); return 77, nil }
 func (f *fake) signalCommand(s syscall.Signal) { f.do("command %d", s) }
-func (f *fake) writeSpec() (string, error)     { return "s", nil }
-func (f *fake) removeSpec()                    {}
 func (f *fake) notify(s string)                { f.do("%s", s) }
 func (f *fake) user(fr wire.Frame) error       { f.do("%s", fr.Verb); return nil }
 func (f *fake) log(string, ...any)             {}
@@ -170,20 +168,13 @@ func TestForkThatFailsIsRetried(t *testing.T) {
 }
 
 func TestFramesOutOfPlaceKillTheWorker(t *testing.T) {
-	for _, verb := range []wire.Verb{wire.Ready, wire.Pong, wire.Drained, wire.BoxStarted, wire.BoxExited, wire.Error,
+	for _, verb := range []wire.Verb{wire.Ready, wire.Pong, wire.Drained,
 		wire.UIDLease, wire.UIDMap, wire.UIDRelease, wire.BoxKill} {
 		m, f := boot(Box)
 		m.hear(verb, "box", "b", "code", "1") // before hello.ack
 		if m.state != replacing || f.did[len(f.did)-1] != "worker 9" {
 			t.Errorf("%s: %q", verb, f.did)
 		}
-	}
-	m, f := boot(Box)
-	m.becomeReady()
-	m.hear(wire.BoxStarted, "box", "b")
-	m.hear(wire.BoxExited, "box", "other", "code", "1")
-	if m.state != replacing || f.did[len(f.did)-1] != "worker 9" {
-		t.Errorf("another box's end: %q", f.did)
 	}
 }
 
@@ -202,14 +193,78 @@ func TestTerminalKeepsItsSignals(t *testing.T) {
 func TestBoxLife(t *testing.T) {
 	m, f := boot(Box)
 	m.becomeReady()
-	m.hear(wire.BoxStarted, "box", "b")
 	m.signal(syscall.SIGUSR1)
-	m.hear(wire.BoxExited, "box", "b", "code", "7")
+	m.commandEnded(7)
 	m.hear(wire.Drained)
 	m.workerEnded(0)
-	did(t, f, "start 1", "hello ver 1 build "+wire.Build, "READY=1", "box.start spec s", "box.signal box b sig 10", "command 10",
+	did(t, f, "start 1", "hello ver 1 build "+wire.Build, "command", "READY=1", "box.signal pid 77 sig 10",
 		"STOPPING=1", "drain seconds 3.200", "command 15")
 	if status, err := m.exit(); m.state != stopped || status != 7 || err != nil {
 		t.Errorf("state %d exit %d %v", m.state, status, err)
+	}
+}
+
+// The box of the command is another's child than the worker: it is started
+// once, whatever becomes of workers, and a stop ends it in every state.
+func TestABoxOutlivesItsWorkers(t *testing.T) {
+	m, f := boot(Box)
+	m.becomeReady()
+	for range 20 {
+		f.clock = f.clock.Add(settled)
+		m.workerEnded(9)
+		m.signal(syscall.SIGHUP) // nobody is there to hand it on
+		pass(m, f)
+		m.becomeReady()
+	}
+	if all := strings.Join(f.did, " "); strings.Count(all, "command") != 1 || strings.Contains(all, "box.signal") || m.epoch != 21 {
+		t.Errorf("epoch %d, did %s", m.epoch, all)
+	}
+	f.clock, f.did = f.clock.Add(settled), nil
+	m.workerEnded(9)
+	m.signal(syscall.SIGTERM)
+	did(t, f, "STOPPING=1", "worker 9", "command 15")
+	m.commandEnded(143)
+	if status, err := m.exit(); m.state != stopped || status != 143 || err != nil {
+		t.Errorf("state %d exit %d %v", m.state, status, err)
+	}
+
+	m, f = boot(Box) // a worker that dies while it drains leaves the box to us
+	m.becomeReady()
+	f.did = nil
+	m.signal(syscall.SIGTERM)
+	did(t, f, "STOPPING=1", "drain seconds 3.200")
+	m.workerEnded(9)
+	did(t, f, "command 15")
+	pass(m, f)
+	did(t, f, "worker 9", "command 9")
+}
+
+func TestAPlainCommandThatWantsToStartAgain(t *testing.T) {
+	m, f := boot(Plain)
+	m.becomeReady()
+	f.did = nil
+	m.commandEnded(75)
+	if d := pass(m, f); d != backoffMin || m.epoch != 1 {
+		t.Errorf("after %v, worker %d", d, m.epoch)
+	}
+	did(t, f, "command", "ping")
+	m.workerEnded(9) // and with the next worker, where there is none
+	m.commandEnded(75)
+	pass(m, f)
+	f.did = nil
+	m.becomeReady()
+	did(t, f, "READY=1", "command")
+	m.signal(syscall.SIGTERM) // but not after a stop
+	m.commandEnded(75)
+	m.workerEnded(0)
+	if status, err := m.exit(); m.state != stopped || status != 75 || err != nil {
+		t.Errorf("state %d exit %d %v", m.state, status, err)
+	}
+
+	m, _ = boot(Box) // a box's status is its own
+	m.becomeReady()
+	m.commandEnded(75)
+	if m.state != draining || m.status != 75 {
+		t.Errorf("state %d status %d", m.state, m.status)
 	}
 }

@@ -91,14 +91,11 @@ func own(fd int, f Folder) error {
 	if err := unix.Fchown(fd, int(f.UID), int(f.GID)); err != nil {
 		return fmt.Errorf("give it to its owner: %w (it takes CAP_CHOWN)", err)
 	}
-	if err := unix.Fchmod(fd, f.Mode); err != nil { // after chown, which clears setgid
+	if err := unix.Fchmod(fd, f.Mode); err != nil {
 		return fmt.Errorf("set its mode: %w (it takes CAP_FOWNER)", err)
 	}
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
-	}
-	if st.Mode&0o7777|unix.S_ISGID == f.Mode && st.Mode&unix.S_ISGID == 0 {
-		return errors.New("set its group bit: taken away in silence (it takes CAP_FSETID)")
 	}
 	if st.Uid != f.UID || st.Gid != f.GID || st.Mode&0o7777 != f.Mode {
 		return fmt.Errorf("reads back user %d group %d mode %04o", st.Uid, st.Gid, st.Mode&0o7777)

@@ -108,13 +108,13 @@ func TestMakeFolder(t *testing.T) {
 		{"/foreign", false}, {"/foreign/x", false}, {"/file", false}, {"/a/../x", false},
 	} {
 		path, good := c.path, c.good
-		err := MakeFolder(Folder{Path: base + path, UID: id.UID, GID: id.GID, Mode: 0o2750})
+		err := MakeFolder(Folder{Path: base + path, UID: id.UID, GID: id.GID, Mode: 0o750})
 		if (err == nil) != good {
 			t.Errorf("%s: %v", path, err)
 		}
 		if good && path == "/a/b/c" {
 			st, _ := os.Stat(base + path)
-			if st.Mode() != os.ModeDir|os.ModeSetgid|0o750 {
+			if st.Mode() != os.ModeDir|0o750 {
 				t.Errorf("%s has mode %v", path, st.Mode())
 			}
 		}

@@ -34,11 +34,20 @@ func main() {
 	order.Epoch = f.Epoch
 	say(wire.HelloAck, "ver", wire.Version, "build", wire.Build)
 	say(wire.Ready)
+	mode := os.Getenv("OMB_BOX_FAKE")
+	if mode == "former" && f.Epoch < 3 {
+		if f.Epoch == 1 {
+			lease("a") // which is u1
+			os.Exit(9)
+		}
+		uidMap("u1", sleeper(true))
+		hear()
+	}
 	if f.Epoch > 1 { // one lie is enough
 		fmt.Fprintln(os.Stderr, "mapper: replaced")
 		time.Sleep(time.Hour)
 	}
-	ask(os.Getenv("OMB_BOX_FAKE"))
+	ask(mode)
 	for { // pings
 		if f := hear(); f.Verb == wire.Ping {
 			say(wire.Pong)

@@ -21,6 +21,7 @@ type place struct {
 	// mount namespaces of their own before it becomes the supervisor.
 	before func(dir string) error
 	inside string
+	vars   []string
 	state  string // of the boot step cgroup
 	says   string // what its evidence holds
 }
@@ -54,7 +55,8 @@ func childCourse() {
 	for _, p := range places {
 		rows = append(rows, row{"cgroup-" + p.name, func(*bed) (string, error) { return p.try() }})
 	}
-	rows = append(rows, row{"command-is-a-box", commandIsABox}, row{"strict-goes-on", strictGoesOn}, row{"container-runs-out", containerRunsOut})
+	rows = append(rows, row{"command-is-a-box", commandIsABox}, row{"strict-goes-on", strictGoesOn}, row{"container-runs-out", containerRunsOut},
+		row{"bots-box-outlives-its-worker", botsBoxOutlives}, row{"no-vsock-ends-the-boot", noVsockEndsTheBoot})
 	b := &bed{}
 	b.all(rows)
 	fmt.Println("DONE", b.made)
@@ -87,7 +89,7 @@ func (p place) start(words ...string) (*running, *bed, error) {
 	}
 	r := b.command("", argv...)
 	r.SysProcAttr = nil
-	r.Env = append([]string{"OMB_STATE_DIR=/var/lib/" + p.name}, r.Env...)
+	r.Env = append(append([]string{"OMB_STATE_DIR=/var/lib/" + p.name}, r.Env...), p.vars...)
 	return r, b, r.startIn(dir)
 }
 
@@ -154,6 +156,31 @@ func strictGoesOn(*bed) (string, error) {
 	out := r.end()
 	if out.code != 0 || out.stdout != "ran\n" || !strings.Contains(out.stderr, "boot step cgroup refused: ") {
 		return out.String(), errors.New("strict ends the boot, or nothing is said")
+	}
+	return strings.ReplaceAll(out.stderr, "\n", "; "), nil
+}
+
+// noVsockEndsTheBoot: a worker that is to serve the host and cannot is none, and
+// trying again is useless.
+func noVsockEndsTheBoot(*bed) (string, error) {
+	p := place{name: "hostless", group: "hostless", inside: fmt.Sprintf("export OMB_VSOCK_PORT=%d", reportPort)}
+	boot := func() (output, error) {
+		r, _, err := p.start("--", "echo", "ran")
+		if err != nil {
+			return output{}, err
+		}
+		return r.end(), nil
+	}
+	if out, err := boot(); err != nil || out.code != 0 || out.stdout != "ran\n" {
+		return out.String(), errors.Join(err, errors.New("control: no boot with vsock"))
+	}
+	if err := os.Rename("/dev/vsock", "/dev/away"); err != nil {
+		return "", err
+	}
+	out, err := boot()
+	err = errors.Join(err, os.Rename("/dev/away", "/dev/vsock"))
+	if err != nil || out.code != 100 || out.stdout != "" || !strings.Contains(out.stderr, "reason: no-vsock\n") {
+		return out.String(), errors.Join(err, errors.New("it goes on, or does not say why not"))
 	}
 	return strings.ReplaceAll(out.stderr, "\n", "; "), nil
 }

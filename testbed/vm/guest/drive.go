@@ -30,6 +30,9 @@ type bed struct {
 	run   string // its OMB_RUN_DIR
 	group string // the cgroup that it was started in
 	made  int    // lines printed
+
+	answered time.Duration // when the worker was first seen to answer, by uptime
+	full     checked       // the run of fullSelfCheck
 }
 
 // part is the cgroup that the worker rules.
@@ -203,6 +206,9 @@ func (b *bed) steps() (map[string]step, error) {
 		return err == nil
 	}); err != nil {
 		return nil, errors.New("the worker does not answer")
+	}
+	if b.answered == 0 {
+		b.answered = uptime()
 	}
 	if err := json.Unmarshal([]byte(text), &report); err != nil {
 		return nil, fmt.Errorf("%w in %q", err, text)

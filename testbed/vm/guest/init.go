@@ -72,6 +72,11 @@ func enterRoot() error {
 			return err
 		}
 	}
+	if _, err := os.Stat("/dev/vdb"); err == nil { // of the course that has an engine
+		if err := (mount{"/dev/vdb", "/root" + engineDir, "ext4", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV, ""}).do(); err != nil {
+			return err
+		}
+	}
 	for from, to := range map[string]string{"/programs": "/root" + programs, "/modules/later": "/root/opt/modules"} {
 		if err := copyFiles(from, to); err != nil {
 			return err

@@ -184,6 +184,27 @@ func killLeavesNothing(b *bed) (string, error) {
 	return fmt.Sprintf("%d daemons gone in %v", before, took), nil
 }
 
+// frozenBoxIsKilled is runc 2105 and benchexec 841: what its cgroup holds still
+// is killed all the same.
+func frozenBoxIsKilled(b *bed) (string, error) {
+	r, err := b.box("frozen", `{"memory_mb":64}`, `$| = 1; $0 = "engine-of-frozen"; fork; print "up\n"; sleep 600`)
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(b.part("box-frozen/cgroup.freeze"), []byte("1"), 0); err != nil {
+		return "", err
+	}
+	still := eventually(5*time.Second, func() bool { return strings.Contains(read(b.part("box-frozen/cgroup.events")), "frozen 1") })
+	begin := time.Now()
+	out := b.botbox("kill", "frozen")
+	took := time.Since(begin)
+	r.end()
+	if left := find("engine-of-frozen"); still != nil || out.code != 0 || took > 3*time.Second || len(left) > 0 {
+		return out.String(), fmt.Errorf("frozen %v, killed after %v, left %v", still, took, left)
+	}
+	return fmt.Sprintf("gone in %v", took), nil
+}
+
 func noCgroupIsLeft(b *bed) (string, error) {
 	var left []string
 	err := eventually(5*time.Second, func() bool {

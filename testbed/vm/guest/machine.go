@@ -17,6 +17,9 @@ var environ = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG
 // work is maus's work folder.
 const work = "/home/maus/work"
 
+// startedFile says when the supervisor was started, by uptime.
+const startedFile = "/run/started"
+
 // machine is what a machine's init does before it starts anything.
 func machine() error {
 	for _, m := range []mount{
@@ -70,7 +73,11 @@ func begin() error {
 	// From here on the supervisor is the machine's first process, and ours is
 	// its child that it has never heard of.
 	supervisor := programs + "/botbox-supervisor"
-	return unix.Exec(supervisor, []string{supervisor, "--plain", "--", self, "command"}, environ)
+	if err := os.WriteFile(startedFile, []byte(uptime().String()), 0o644); err != nil {
+		return err
+	}
+	env := append([]string{fmt.Sprintf("OMB_VSOCK_PORT=%d", reportPort)}, environ...)
+	return unix.Exec(supervisor, []string{supervisor, "--plain", "--", self, "command"}, env)
 }
 
 // loopback brings the machine's own up.

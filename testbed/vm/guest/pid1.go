@@ -15,6 +15,7 @@ import (
 // The course in which the supervisor is the machine's first process.
 var pid1 = []row{
 	{"boot-steps", bootSteps},
+	{"start", startFigures},
 	{"first-process", firstProcess},
 	{"memory-at-rest", memoryAtRest},
 	{"hidden-processes", hiddenProcesses},
@@ -28,12 +29,17 @@ var pid1 = []row{
 	{"memory-hog-standing-alone", memoryHogAlone},
 	{"cpu-limit", cpuLimit},
 	{"kill-leaves-nothing", killLeavesNothing},
+	{"frozen-box-is-killed", frozenBoxIsKilled},
+	{"full-self-check", fullSelfCheck},
 	{"landlock", landlock},
 	{"vsock", vsock},
+	{"report-to-the-host", reportToHost},
+	{"report-to-nobody-else", reportToNobodyElse},
+	{"no-port-for-the-report", noPortForTheReport},
 	{"apparmor", apparmor},
 	{"self-check", selfCheck},
 	{"worker-comes-back", workerComesBack},
-	{"no-cgroup-is-left", noCgroupIsLeft},
+	{"report-of-the-next-worker", reportToHost},
 }
 
 // drive is the course's other process: root, and the supervisor's child that
@@ -41,6 +47,10 @@ var pid1 = []row{
 func drive() {
 	b := &bed{run: "/run/botbox", group: "/sys/fs/cgroup"}
 	b.all(pid1)
+	if _, err := os.Stat(engineDir); err == nil { // that it is there is the test's to see
+		b.all([]row{{"engine-turn", engineTurn}})
+	}
+	b.all([]row{{"no-cgroup-is-left", noCgroupIsLeft}})
 	// What the last box says when it is asked to end goes to the console by
 	// itself: when the supervisor stops, we are killed with everything else.
 	last := b.boxed("last", `{"memory_mb":64}`, `$| = 1; $SIG{TERM} = sub { print STDERR "the last box was asked to end\n"; exit 0 }; print "up\n"; sleep 60 while 1`)
@@ -48,7 +58,12 @@ func drive() {
 	if err := b.await(last); err != nil {
 		fmt.Println("there is no last box:", err)
 	}
+	// And one that does not care, which is what the drain has its budget for.
+	if _, err := b.box("deaf", `{}`, `$| = 1; $SIG{TERM} = "IGNORE"; print "up\n"; sleep 60 while 1`); err != nil {
+		fmt.Println("there is no deaf box:", err)
+	}
 	fmt.Println("DONE", b.made)
+	fmt.Println("TERM AT", uptime().Seconds())
 	unix.Kill(1, unix.SIGTERM)
 	last.Wait()
 	select {}
@@ -86,6 +101,23 @@ func bootSteps(b *bed) (string, error) {
 		err = errors.Join(err, fmt.Errorf("there are %d steps", len(steps)))
 	}
 	return strings.Join(seen, ", "), err
+}
+
+// startFigures says how long it took from the supervisor's start to the worker's
+// first answer, as seen every 20 ms. It is the second row for that reason.
+func startFigures(b *bed) (string, error) {
+	from, err := time.ParseDuration(read(startedFile))
+	if err != nil || b.answered <= from {
+		return "", fmt.Errorf("from %v to %v: %v", from, b.answered, err)
+	}
+	return fmt.Sprintf("the worker answers %v after the supervisor's start, %v after the kernel's", b.answered-from, b.answered), nil
+}
+
+// uptime is the time since the kernel's start.
+func uptime() time.Duration {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return time.Duration(now.Nano()).Round(time.Millisecond)
 }
 
 func firstProcess(b *bed) (string, error) {

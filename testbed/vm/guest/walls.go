@@ -35,33 +35,27 @@ func landlock(b *bed) (string, error) {
 	if box.Landlock < 6 { // S16 is about signals, which it bounds from then on
 		looks = looks[:1]
 	}
-	whole, err := check(b, "--profile", "full")
-	without, err2 := check(b, "--profile", "full", "--mutate", "no-landlock")
-	if err := errors.Join(err, err2); err != nil {
+	without, err := check(b, "--profile", "full", "--mutate", "no-landlock")
+	if err != nil {
 		return "", err
 	}
-	// Only these: starting hundreds of processes takes an emulated
-	// processor longer than a check may take.
 	for _, id := range looks {
-		if whole.verdict(id) != "pass" || without.verdict(id) != "fail" {
-			return whole.String() + " | " + without.String(), fmt.Errorf("%s is %s, without Landlock %s", id, whole.verdict(id), without.verdict(id))
+		if b.full.verdict(id) != "pass" || without.verdict(id) != "fail" {
+			return without.String(), fmt.Errorf("%s is %s, without Landlock %s", id, b.full.verdict(id), without.verdict(id))
 		}
 	}
-	return fmt.Sprintf("version %d; %s, without it %s", box.Landlock, whole.Checks, without.Checks), nil
+	return fmt.Sprintf("version %d holds %v; without it %s", box.Landlock, looks, without.Checks), nil
 }
 
 // vsock: its addresses are not those of a network namespace, so a box that has
 // such a socket reaches the machine. Only in this machine may one be connected.
 func vsock(b *bed) (string, error) {
 	const port = 5002
-	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := listenVsock(port)
 	if err != nil {
 		return "", err
 	}
 	defer unix.Close(fd)
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrVM{CID: unix.VMADDR_CID_ANY, Port: port}), unix.Listen(fd, 4)); err != nil {
-		return "", fmt.Errorf("listen: %w", err)
-	}
 	go func() {
 		for {
 			conn, _, err := unix.Accept(fd)
@@ -72,11 +66,8 @@ func vsock(b *bed) (string, error) {
 			unix.Close(conn)
 		}
 	}()
-	// struct sockaddr_vm: family, reserved, port, CID, flags and zeroes.
-	dial := fmt.Sprintf(`socket(my $s, 40, 1, 0) or do { print "socket: $!"; exit };
-		connect($s, pack("SSLLx4", 40, 0, %d, 1)) or do { print "connect: $!"; exit };
-		sysread($s, my $b, 100); print $b`, port)
-	if out := b.maus("perl", "-e", dial); out.stdout != "from the machine" {
+	dial := dialVsock(selfCID, port)
+	if out := b.maus("perl", "-e", dial); out.stdout != "got: from the machine" {
 		return out.String(), errors.New("control: maus outside a box does not reach the listener")
 	}
 	out := b.botbox("run", "--", "perl", "-e", dial)
@@ -176,6 +167,41 @@ func check(b *bed, words ...string) (c checked, err error) {
 	return c, nil
 }
 
+// fullSelfCheck wants every check to pass. One that starts hundreds of processes
+// can take an emulated processor longer than a check may take: it is
+// inconclusive then, and asked again. One that fails has failed.
+func fullSelfCheck(b *bed) (string, error) {
+	var late []string
+	for run := 1; ; run++ {
+		c, err := check(b, "--profile", "full")
+		if err != nil {
+			return "", err
+		}
+		if b.full.Results == nil {
+			b.full = c
+		}
+		late = nil
+		for i, r := range b.full.Results {
+			if r.Verdict != "pass" { // in no run before
+				b.full.Results[i].Verdict = c.verdict(r.ID)
+			}
+			switch {
+			case c.verdict(r.ID) != "pass" && c.verdict(r.ID) != "inconclusive":
+				return c.String(), fmt.Errorf("%s is %s", r.ID, c.verdict(r.ID))
+			case b.full.Results[i].Verdict != "pass":
+				late = append(late, r.ID)
+			}
+		}
+		if len(late) == 0 {
+			return fmt.Sprintf("%d checks in %d runs", len(b.full.Results), run), nil
+		}
+		if run == 3 {
+			return c.String(), fmt.Errorf("in %d runs no outcome of %v", run, late)
+		}
+	}
+}
+
+// selfCheck is the one that the worker makes by itself.
 func selfCheck(b *bed) (string, error) {
 	c, err := check(b)
 	if err != nil || len(c.Failed) > 0 {
@@ -187,27 +213,16 @@ func selfCheck(b *bed) (string, error) {
 // workerComesBack kills the worker. The next one rules the same cgroup, and
 // tidies up after the box that the one before it left behind.
 func workerComesBack(b *bed) (string, error) {
-	old := find("serve --control")
-	if len(old) != 1 {
-		return fmt.Sprint(old), errors.New("there is no one worker")
-	}
 	open, err := b.box("open", `{"memory_mb":64}`, `my $go; $SIG{USR1} = sub { $go = 1 }; $| = 1; print "up\n"; sleep 1 until $go; `+hog)
 	if err != nil {
 		return "", err
 	}
 	defer open.kill()
 	engine := b.pid("open")
-	begin := time.Now()
-	unix.Kill(old[0], unix.SIGKILL)
-	err = eventually(30*time.Second, func() bool {
-		now := find("serve --control")
-		_, err := b.get("/v1/boxes")
-		return len(now) == 1 && now[0] != old[0] && err == nil
-	})
+	took, err := b.anotherWorker()
 	if err != nil {
 		return "", err
 	}
-	took := time.Since(begin)
 	out := b.botbox("run", "--memory", "64M", "--cpu", "0.5", "--json", "--", "echo", "ran")
 	if out.code != 0 || out.stdout != "ran\n" || !strings.Contains(out.stderr, `"cpu":"cgroup"`) || !strings.Contains(out.stderr, `"memory":"cgroup"`) {
 		return out.String(), errors.New("the next worker holds no limits")

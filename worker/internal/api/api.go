@@ -89,11 +89,9 @@ func (s *Server) routes() http.Handler {
 			write(w, http.StatusOK, v)
 		})
 	}
-	mux.HandleFunc("GET "+report.Path, s.signed)
+	mux.HandleFunc("GET "+report.Path, signedReport(s.Signed))
 	mux.HandleFunc("GET /v1/events", s.events)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, reason.New(reason.NoSuchRoute, "there is no %s %s here", r.Method, r.URL.Path))
-	})
+	mux.HandleFunc("/", noSuchRoute)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err, _ := r.Context().Value(peerFault{}).(error); err != nil {
 			fail(w, err) // whatever is asked for
@@ -101,6 +99,10 @@ func (s *Server) routes() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+func noSuchRoute(w http.ResponseWriter, r *http.Request) {
+	fail(w, reason.New(reason.NoSuchRoute, "there is no %s %s here", r.Method, r.URL.Path))
 }
 
 // Box is a running box as the interface shows it.

@@ -3,7 +3,8 @@
 // Zone: worker.
 //
 // Given: requests by processes of the worker's own user, or of root; the
-// kernel says whose they are.
+// kernel says whose they are. ReportOnly is the one route that others may be
+// given.
 //
 // Authority: it can end boxes and signal engines.
 //

@@ -35,6 +35,9 @@ const NamelessWarning = "boxes have this machine's host name: a filter around us
 // stands in a command line that all users of the machine can read.
 func Options(p *Plan, h Handles) []string {
 	args := []string{"--die-with-parent"}
+	if p.Lacks.Parent {
+		args = nil
+	}
 	for _, ns := range p.Namespaces {
 		args = append(args, ns.Flag)
 	}

@@ -7,6 +7,7 @@ type Lacks struct {
 	CapDrop   bool     // bubblewrap leaves the engine every capability of its own user namespace
 	OwnID     bool     // the engine is uid and gid 0 in its namespace
 	CoreLimit bool     // the caller's limit of core files stays
+	Parent    bool     // the box outlives who started it
 	KeepScore bool     // the engine is as likely to die as its caller when memory is short
 	Weakened  []byte   // of system calls, in place of the kind's; none at all when empty and not nil
 	Memfd     bool     // bubblewrap's options stand in its command line

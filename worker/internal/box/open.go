@@ -69,6 +69,8 @@ func openSource(m Mount) (*os.File, error) {
 		return nil, reason.New(reason.PathRefused, "%s may not enter the box: there is a symbolic link on the way; name the place that it leads to", m.Source)
 	case errors.Is(err, unix.ENOENT):
 		return nil, reason.New(cmp.Or(m.Absent, reason.PathRefused), "%s cannot enter the box: it does not exist", m.Source)
+	case Exhausted(err):
+		return nil, reason.New(reason.System, "open %s: %w", m.Source, err)
 	case err != nil:
 		return nil, reason.New(reason.PathRefused, "%s cannot enter the box: %w", m.Source, err)
 	}
@@ -78,6 +80,12 @@ func openSource(m Mount) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// Exhausted tells an error that says nothing of what was asked for: this
+// process or the machine has no more files, or no memory.
+func Exhausted(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 func openat2(path string, flags, resolve uint64) (int, error) {

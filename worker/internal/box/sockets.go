@@ -71,6 +71,9 @@ func checkSockets(folder *os.File, m Mount) error {
 		}
 	}
 	names, err := someNames(folder)
+	if Exhausted(err) {
+		return reason.New(reason.System, "look into %s: %w", m.Source, err)
+	}
 	if err != nil {
 		return reason.New(reason.PathRefused, "%s cannot enter the box: look into it: %w", m.Source, err)
 	}

@@ -68,13 +68,35 @@ func (s *Spawner) StartOn(k *Kit, stdio [3]*os.File) (*Child, error) {
 	return s.become(k, stdio, &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0})
 }
 
-func (s *Spawner) become(k *Kit, stdio [3]*os.File, attr *syscall.SysProcAttr) (*Child, error) {
-	cmd := &exec.Cmd{
+// StartBehind does it from a process between, whose child the box then is, as
+// that of a driver's which asked for it: the words are that program's, and what
+// it has to start follows them.
+func (s *Spawner) StartBehind(k *Kit, program *os.File, words []string, stdio [3]*os.File) (*Child, error) {
+	last := strconv.Itoa(k.First + len(k.Files)) // of the kit's files, and the program's own number
+	through := *k
+	through.Bwrap, through.Argv = "/proc/self/fd/"+last, slices.Concat(words, []string{last, k.Bwrap}, k.Argv)
+	through.Files = append(slices.Clone(k.Files), program)
+	cmd := through.command(stdio, &syscall.SysProcAttr{Setpgid: true})
+	err := s.start(cmd)
+	k.Release()
+	if err != nil {
+		return nil, reason.New(reason.BoxFailed, "start %s: %w", program.Name(), err)
+	}
+	return &Child{cmd}, nil
+}
+
+// command is the kit as a program to start.
+func (k *Kit) command(stdio [3]*os.File, attr *syscall.SysProcAttr) *exec.Cmd {
+	return &exec.Cmd{
 		Path: k.Bwrap, Args: k.Argv, Env: append([]string{}, k.Env...), Dir: "/",
 		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
 		ExtraFiles:  slices.Concat(k.Below, k.Files),
 		SysProcAttr: attr,
 	}
+}
+
+func (s *Spawner) become(k *Kit, stdio [3]*os.File, attr *syscall.SysProcAttr) (*Child, error) {
+	cmd := k.command(stdio, attr)
 	err := s.start(cmd)
 	k.Release()
 	if err != nil {

@@ -39,18 +39,32 @@ func (e *echoing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(e.back)
 }
 
-// 1,000 bodies, most of them small, through a vendor's grant over TLS: labelled
-// as each of the codings that engines ask for and as none, with a length and
-// without. What the broker does not look at it cannot change, so the bytes are
-// random, and a key in one of them stays.
+// 1,000 bodies, most of them small, each way that a body goes: to a vendor over
+// TLS, which net/http speaks, and to a server of this machine without TLS, which
+// gets the short ones from us (see upstreams). They are labelled as each of the
+// codings that engines ask for and as none, with a length and without. What the
+// broker does not look at it cannot change, so the bytes are random, and a key
+// in one of them stays.
 func TestBodiesPassByteForByte(t *testing.T) {
-	up, s, e := newVendor(t), newStage(t, nil), &echoing{}
-	up.Config.Handler = e
-	s.vendors(up)
-	url := "http://" + s.serve("b1") + "/b/" + s.issueVendor("b1", Limits{}) + "/openai/v1/responses"
+	t.Run("TLS", func(t *testing.T) {
+		up, s, e := newVendor(t), newStage(t, nil), &echoing{}
+		up.Config.Handler = e
+		s.vendors(up)
+		passBodies(t, e, "http://"+s.serve("b1")+"/b/"+s.issueVendor("b1", Limits{})+"/openai/v1/responses")
+	})
+	t.Run("plain", func(t *testing.T) {
+		up, s, e := newVendor(t), newStage(t, nil), &echoing{}
+		up.Config.Handler = e
+		up.Start()
+		token, _ := s.loopback("b1", "near", up.URL)
+		passBodies(t, e, "http://"+s.serve("b1")+"/b/"+token+"/near/x")
+	})
+}
+
+func passBodies(t *testing.T, e *echoing, url string) {
 	random := rand.New(rand.NewPCG(1, 2))
 	client := &http.Transport{DisableCompression: true}
-	sizes := []int{0, 1, 4095, 4096, 32 << 10, 74 << 10, 33 << 20, 33 << 20}
+	sizes := []int{0, 1, 4095, 4096, 32 << 10, 74 << 10, heldBody - 1, heldBody, heldBody + 1, 33 << 20, 33 << 20}
 	largest, chunked, coded := 0, 0, map[string]int{}
 	for i := range 1000 {
 		size := int(math.Exp(random.Float64() * 12)) // 1 to 160,000, half of them below 403
@@ -181,6 +195,44 @@ func TestACompressedEchoIsSearched(t *testing.T) {
 	up.mu.Unlock()
 	if got := send(t, addr, "HEAD", "/b/"+token+"/openai/v1/models", nil, ""); got.status != 200 {
 		t.Errorf("HEAD: %d", got.status)
+	}
+}
+
+// Brotli and zstd are refused from an upstream that ignores what it was asked
+// for, and from no other: a server that does as it is asked sends plain bytes
+// where the broker has to read them, and its own everywhere else.
+func TestAServerThatNegotiatesIsNotRefused(t *testing.T) {
+	negotiate := func(w http.ResponseWriter, r *http.Request) {
+		for _, encoding := range []string{"br", "zstd", "gzip"} {
+			if strings.Contains(r.Header.Get("Accept-Encoding"), encoding) {
+				w.Header().Set("Content-Encoding", encoding)
+				break
+			}
+		}
+		io.WriteString(w, "bytes of the answer")
+	}
+	offer := http.Header{"Accept-Encoding": {"gzip, deflate, br, zstd"}}
+	s, up := newStage(t, nil), newVendor(t)
+	up.then = negotiate
+	s.vendors(up)
+	foreign := newUpstream(t)
+	foreign.then = negotiate
+	other := newStage(t, nil)
+	otherToken, _ := other.issue("b3", foreign.URL)
+	for _, c := range []struct {
+		who        string
+		s          *stage
+		box, token string
+		encoding   string
+	}{
+		{"the vendor's own", s, "b1", s.issueVendor("b1", Limits{}), "br"},
+		{"the vendor's own, whose tokens count", s, "b2", s.issueVendor("b2", Limits{Tokens: 1000}), ""},
+		{"another, which may echo", other, "b3", otherToken, ""},
+	} {
+		got := send(t, c.s.serve(c.box), "POST", "/b/"+c.token+"/openai/v1/responses", offer, "{}")
+		if got.status != 200 || got.body != "bytes of the answer" || got.header.Get("Content-Encoding") != c.encoding {
+			t.Errorf("%s: %d, %q, %s", c.who, got.status, got.header.Get("Content-Encoding"), got.body)
+		}
 	}
 }
 

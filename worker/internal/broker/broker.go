@@ -52,6 +52,7 @@ type Broker struct {
 	transport http.RoundTripper
 	login     func(name string) (Login, error)
 	sealer    *sealer
+	boxes     *sealer // of what boxes outlive a worker with
 	mcp       *leases // under mu
 	ownPort   uint16
 	quiet     time.Duration // after which an MCP stream gets a comment
@@ -77,6 +78,10 @@ func New(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	boxes, err := newSealerFor(o.BootKey, "botbox boxes v1")
+	if err != nil {
+		return nil, err
+	}
 	mcp, err := newLeases(o.BootKey)
 	if err != nil {
 		return nil, err
@@ -90,6 +95,7 @@ func New(o Options) (*Broker, error) {
 	return &Broker{
 		bootKey: o.BootKey, store: o.Store, log: o.Log, now: o.Now, transport: o.Transport, login: o.Login,
 		sealer:  sealer,
+		boxes:   boxes,
 		mcp:     mcp,
 		ownPort: o.OwnPort,
 		quiet:   keepAliveAfter,

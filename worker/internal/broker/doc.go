@@ -37,6 +37,11 @@
 // Transfer-Encoding is read as chunked, and the framing towards the upstream is
 // always made anew, so the two sides cannot disagree about where it ends.
 //
+// net/http also speaks to the upstreams: TLS, HTTP/2, bodies that stream. Only a
+// request that is whole in memory, to an upstream without TLS, is written and
+// its connection kept by code of our own, see upstreams; net/http still reads
+// the answer. Through its transport such a request crosses four goroutines.
+//
 // An upstream's informational responses (1xx) and trailers are not passed: both
 // would be headers that no table has looked at, and no provider needs them.
 //

@@ -36,8 +36,9 @@ var engines = []engine{
 // launch is what an engine gets when its box holds a provider's grant, or in
 // every box with gates when the row names no provider. {grant} stands for the
 // grant's URL without a slash at the end, {token} for the token: both are made
-// of characters that need no quoting in JSON, TOML or a URL. Every row was
-// measured against the engine itself.
+// of characters that need no quoting in JSON, TOML or a URL. {base} is the name
+// of the provider's base URL variable, which its row in providers says. Every
+// row was measured against the engine itself.
 type launch struct {
 	engine, provider string
 
@@ -63,7 +64,7 @@ var launches = []launch{
 	{
 		engine: "claude", provider: "anthropic",
 		env:    []string{"ANTHROPIC_AUTH_TOKEN={token}", "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST=1"},
-		config: []string{`env.ANTHROPIC_BASE_URL="{grant}"`},
+		config: []string{`env.{base}="{grant}"`},
 		why: "a work folder's .claude/settings.json overrides the environment (the CVE-2026-21852 class), and so does a driver's --settings; " +
 			"with the second variable no settings file chooses the provider, its address, its key or another cloud, and commands do not inherit the token; " +
 			"--settings serves a Claude Code that does not know the variable; an API key that was once declined is ignored, an auth token never",
@@ -139,7 +140,9 @@ var launches = []launch{
 
 // openCode is OpenCode's row for a provider, which it knows as id. A project's
 // opencode.json can neither move the provider, nor name one of its own and have
-// the prompt sent there.
+// the prompt sent there. It asks for no title of a session: that would be a
+// second model request beside the first, refused a second time where the token
+// is dead, and OpenCode then takes a second or more to end instead of a tenth.
 func openCode(provider, id, suffix, keyName, why string) launch {
 	return launch{
 		engine: "opencode", provider: provider,
@@ -147,6 +150,7 @@ func openCode(provider, id, suffix, keyName, why string) launch {
 		config: []string{
 			"provider." + id + `.options.baseURL="{grant}` + suffix + `"`,
 			"provider." + id + `.options.apiKey="{token}"`,
+			"agent.title.disable=true",
 		},
 		alone: []string{`enabled_providers[]="` + id + `"`},
 		why:   why,
@@ -197,7 +201,8 @@ func (e engine) settings(token string, turn Turn, to *Issued) error {
 		if l.engine != e.name || !granted[l.provider] {
 			continue
 		}
-		fill := strings.NewReplacer("{grant}", grantURL(token, l.provider), "{token}", token)
+		base, _ := BaseURLName(l.provider)
+		fill := strings.NewReplacer("{grant}", grantURL(token, l.provider), "{token}", token, "{base}", base)
 		put(to.Env, l.env, fill)
 		put(to.Quiet, l.quiet, fill)
 		put(to.Files, l.files, fill)

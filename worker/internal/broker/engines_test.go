@@ -83,6 +83,19 @@ func TestLaunchSettings(t *testing.T) {
 	}
 }
 
+// A provider's base URL variable is named in its row of providers alone.
+func TestLaunchRowsNameNoBaseURL(t *testing.T) {
+	for _, l := range launches {
+		for _, row := range slices.Concat(l.env, l.quiet, l.config, l.alone, l.files) {
+			for _, p := range providers {
+				if p.baseEnv != "" && strings.Contains(row, p.baseEnv) {
+					t.Errorf("%s, %s: %s; write {base}", l.engine, l.provider, row)
+				}
+			}
+		}
+	}
+}
+
 func list(page *strings.Builder, cut *strings.Replacer, what string, pairs map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(pairs)) {
 		fmt.Fprintf(page, "%s %s=%s\n", what, name, cut.Replace(pairs[name]))

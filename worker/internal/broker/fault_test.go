@@ -26,7 +26,7 @@ func TestBrokerErrorsNameNoAddress(t *testing.T) {
 		{"http://name.invalid", "upstream_name"},
 	} {
 		if c.code == "upstream_name" {
-			s.Broker.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+			s.Broker.transport.(*upstreams).DialContext = func(context.Context, string, string) (net.Conn, error) {
 				return nil, &net.DNSError{Err: "no such host", Name: "name.invalid", Server: "10.9.8.7:53"}
 			}
 		}

@@ -113,6 +113,7 @@ type grant struct {
 	base      *url.URL
 	host      string   // of a declared one; empty for a provider's grant
 	paths     []string // of a declared host; none = every path
+	dial      Dial     // to a declared host
 	login     Login    // where the key comes from; nil for one that was given
 	row       loginRow // of the login
 	echoes    bool     // the upstream is not the vendor itself: it may send back what it got
@@ -178,7 +179,7 @@ func newGrant(k Key, limits Limits, around around) (*grant, error) {
 		return nil, reason.New(reason.BadSpec, "%s %s", p.baseEnv, problem)
 	}
 	if transport == nil {
-		transport = newTransport()
+		transport = newUpstreams(newTransport())
 	}
 	g := &grant{
 		provider: p, keyVar: v, base: base, transport: transport,
@@ -216,7 +217,7 @@ func (g *grant) inject(h http.Header, k *liveKey) {
 
 // forget closes idle connections to the upstream.
 func (g *grant) forget() {
-	if t, ok := g.transport.(*http.Transport); ok {
+	if t, ok := g.transport.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()
 	}
 }

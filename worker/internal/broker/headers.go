@@ -139,12 +139,23 @@ func newHeaderSet(rules []headerRule) headerSet {
 // has compares without case and takes "_" for "-": CGI and WSGI upstreams fold
 // the two, so X_Api_Key would reach them as a second X-Api-Key.
 func (s headerSet) has(name string) bool {
-	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
-	if s.exact[name] {
+	var room [64]byte // no name of a rule is longer; on the stack, for this is asked for each field
+	folded := room[:0]
+	for i := range min(len(name), len(room)) {
+		c := name[i]
+		switch {
+		case c == '_':
+			c = '-'
+		case 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		}
+		folded = append(folded, c)
+	}
+	if len(name) <= len(room) && s.exact[string(folded)] {
 		return true
 	}
 	for _, prefix := range s.prefixes {
-		if strings.HasPrefix(name, prefix) {
+		if len(folded) >= len(prefix) && string(folded[:len(prefix)]) == prefix {
 			return true
 		}
 	}

@@ -16,15 +16,17 @@ import (
 // body that streams. Nothing is sent twice.
 const (
 	heldBody = 128 << 10
+	// headRoom lies before it: head and body of a request leave in one piece.
+	headRoom = 8 << 10
 	// heldBytes bounds all of them together: beyond it, bodies stream.
 	heldBytes = 64 << 20
 )
 
-var holders = sync.Pool{New: func() any { return new([heldBody]byte) }}
+var holders = sync.Pool{New: func() any { return new([headRoom + heldBody]byte) }}
 
 // held is a body in memory; nil is one that streams.
 type held struct {
-	buffer *[heldBody]byte
+	buffer *[headRoom + heldBody]byte
 	data   []byte
 	wrote  atomic.Bool // the transport has written all of it
 	twice  atomic.Bool // and had to begin again
@@ -39,8 +41,8 @@ func (b *Broker) hold(length int64, body *upload) (*held, error) {
 		b.held.Add(-length)
 		return nil, nil
 	}
-	h := &held{buffer: holders.Get().(*[heldBody]byte)}
-	h.data = h.buffer[:length]
+	h := &held{buffer: holders.Get().(*[headRoom + heldBody]byte)}
+	h.data = h.buffer[headRoom:][:length]
 	if _, err := io.ReadFull(body, h.data); err != nil {
 		h.wrote.Store(true) // nobody else has it yet
 		h.release(b)
@@ -64,22 +66,46 @@ func (h *held) give(out *http.Request) {
 	if h == nil {
 		return
 	}
-	out.Body = io.NopCloser(bytes.NewReader(h.data))
+	data := h.data // the transport may come after h was released
+	out.Body = io.NopCloser(bytes.NewReader(data))
 	out.GetBody = func() (io.ReadCloser, error) {
 		h.twice.Store(true)
-		return io.NopCloser(bytes.NewReader(h.data)), nil
+		return io.NopCloser(bytes.NewReader(data)), nil
 	}
+}
+
+// message is the whole request, to a host that net/http is not needed for. nil:
+// it is.
+func (h *held) message(out *http.Request) []byte {
+	if !plain(out) {
+		return nil
+	}
+	head, ok := appendHead(h.buffer[:0], out, len(h.data))
+	if !ok || len(head) > headRoom {
+		return nil
+	}
+	message := h.buffer[headRoom-len(head) : headRoom+len(h.data)]
+	copy(message, head)
+	return message
 }
 
 // release gives the memory back. A buffer that a transport may still look at
 // is left to the garbage collector.
 func (h *held) release(b *Broker) {
-	if h == nil {
+	if h == nil || h.buffer == nil {
 		return
 	}
 	b.held.Add(-int64(len(h.data)))
 	if h.wrote.Load() && !h.twice.Load() {
-		clear(h.data) // it is one box's, and the next user of it may be another's
+		clear(h.buffer[:headRoom+len(h.data)]) // it is one box's, and the next user of it may be another's
 		holders.Put(h.buffer)
+	}
+	h.buffer, h.data = nil, nil
+}
+
+// answered releases a body that was sent: the answer may go on for hours.
+func (h *held) answered(b *Broker) {
+	if h != nil && h.wrote.Load() {
+		h.release(b)
 	}
 }

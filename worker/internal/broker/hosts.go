@@ -43,31 +43,30 @@ func (k Key) declaredHost() string {
 // newHostGrant makes the grant of a declared host. Its answers are searched for
 // the key, for nobody knows what the host may send back.
 func newHostGrant(k Key, limits Limits, around around) (*grant, error) {
-	transport, dial := around.transport, around.dial
 	if err := checkKey(k.EnvName, k.Secret); err != nil {
 		return nil, err
 	}
 	host := k.declaredHost()
-	if transport == nil {
-		own := newTransport()
-		own.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
-			if dial == nil || addr != host+":443" {
-				return nil, errNoDial
-			}
-			return dial(ctx, host)
-		}
-		transport = own
-	}
 	g := &grant{
 		provider: &provider{name: host, shape: shapeOfEnv(k.EnvName)}, keyVar: keyVar{env: k.EnvName},
-		base: &url.URL{Scheme: "https", Host: host}, host: host, paths: k.Paths,
-		echoes: true, transport: transport, meter: newMeter(limits),
+		base: &url.URL{Scheme: "https", Host: host}, host: host, paths: k.Paths, dial: around.dial,
+		echoes: true, transport: around.transport, meter: newMeter(limits),
+	}
+	if g.transport == nil {
+		own := newTransport()
+		own.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
+			if g.dial == nil || addr != host+":443" {
+				return nil, errNoDial
+			}
+			return g.dial(ctx, host)
+		}
+		g.transport = own
 	}
 	g.key.Store(newLiveKey(k.Secret, nil))
 	return g, nil
 }
 
-// errNoDial: a worker that took the token over has no gate of that box's.
+// errNoDial: this worker has no gate of that box's.
 var errNoDial = errors.New("there is no way to dial this host")
 
 // shapeOfEnv goes by the provider that has such a key.

@@ -67,7 +67,7 @@ func (s *stage) serveHost(box, host string) string {
 func (s *stage) leadTo(up *upstream) {
 	up.EnableHTTP2 = true
 	up.StartTLS()
-	transport := s.Broker.transport.(*http.Transport)
+	transport := s.Broker.transport.(*upstreams).Transport
 	roots := x509.NewCertPool()
 	roots.AddCert(up.Certificate())
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: vendorHost}
@@ -361,8 +361,8 @@ func TestADeclaredHostAfterAdoption(t *testing.T) {
 func TestADeclaredWebSocket(t *testing.T) {
 	s, up := newStage(t, nil), newVendor(t)
 	s.leadTo(up)
-	s.Broker.transport.(*http.Transport).TLSClientConfig.NextProtos = []string{"http/1.1"}
-	s.Broker.transport.(*http.Transport).ForceAttemptHTTP2 = false
+	s.Broker.transport.(*upstreams).TLSClientConfig.NextProtos = []string{"http/1.1"}
+	s.Broker.transport.(*upstreams).ForceAttemptHTTP2 = false
 	up.then = func(w http.ResponseWriter, r *http.Request) { echoUpgrade(t, w, r) }
 	token := s.declare("b1", Limits{})
 	conn, err := net.Dial("tcp", s.serveHost("b1", vendorHost))

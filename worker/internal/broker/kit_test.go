@@ -102,7 +102,7 @@ func newStage(t testing.TB, store *Store) *stage {
 		return dial(ctx, network, addr)
 	}
 	b, err := New(Options{
-		BootKey: [32]byte{1}, Store: store, Transport: transport,
+		BootKey: [32]byte{1}, Store: store, Transport: newUpstreams(transport),
 		Log: func(e Event) {
 			s.mu.Lock()
 			s.events = append(s.events, e)
@@ -179,7 +179,7 @@ func (s *stage) serve(box string) string {
 func (s *stage) vendors(up *upstream) {
 	up.EnableHTTP2 = true
 	up.StartTLS()
-	transport := s.Broker.transport.(*http.Transport)
+	transport := s.Broker.transport.(*upstreams).Transport
 	roots := x509.NewCertPool()
 	roots.AddCert(up.Certificate())
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: "example.com"}

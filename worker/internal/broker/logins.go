@@ -82,7 +82,7 @@ func newLoginGrant(k Key, limits Limits, around around) (*grant, error) {
 		transport: around.transport, login: source, row: row, meter: newMeter(limits),
 	}
 	if g.transport == nil {
-		g.transport = newTransport()
+		g.transport = newUpstreams(newTransport())
 	}
 	g.key.Store(newLiveKey(secret.Text{}, nil)) // sent by no request: see current
 	return g, nil

@@ -69,7 +69,7 @@ func newLoopback(l Loopback, limits Limits, transport http.RoundTripper) (*grant
 		return nil, reason.New(reason.BadSpec, "the spec is not usable: field net.loopback_upstreams: %q %s", l.Name, problem)
 	}
 	if transport == nil {
-		transport = newTransport()
+		transport = newUpstreams(newTransport())
 	}
 	p := &provider{name: l.Name, routes: loopbackRoutes, shape: plainShape}
 	g := &grant{provider: p, base: base, transport: transport, meter: newMeter(limits)}

@@ -1,10 +1,17 @@
 package broker
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/openmausbot/botbox/worker/internal/secret"
 )
 
 // crashed opens a copy of the store's file as it is at this moment, which is
@@ -89,5 +96,67 @@ func TestWhatWasUsedIsCarriedOver(t *testing.T) {
 		if status := ask(); status != 429 {
 			t.Errorf("%s: %d with nothing left", name, status)
 		}
+	}
+}
+
+// What is sealed for a box is nothing to another one, and nothing after the
+// boot.
+func TestWhatIsSealedForABox(t *testing.T) {
+	open := func(boot byte) *Broker {
+		b, err := New(Options{BootKey: [32]byte{boot}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(b.Close)
+		return b
+	}
+	sealed := open(1).Seal("b1", []byte("canary"))
+	if strings.Contains(string(sealed), "canary") {
+		t.Error("it is in the clear")
+	}
+	if plain, err := open(1).Unseal("b1", sealed); err != nil || string(plain) != "canary" { // the next worker of this boot
+		t.Errorf("%q, %v", plain, err)
+	}
+	flipped := bytes.Clone(sealed)
+	flipped[len(flipped)-1] ^= 1
+	for name, err := range map[string]error{
+		"another boot": second(open(2).Unseal("b1", sealed)), "another box": second(open(1).Unseal("b2", sealed)),
+		"changed": second(open(1).Unseal("b1", flipped)), "nothing": second(open(1).Unseal("b1", nil)),
+	} {
+		if err == nil {
+			t.Errorf("%s: unsealed", name)
+		}
+	}
+}
+
+func second(_ []byte, err error) error { return err }
+
+// The grants of declared hosts that were adopted reach their host by the gate
+// of the box that was taken back, and not before.
+func TestAdoptedHostsAreReachedAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := newStage(t, openStore(t, dir))
+	if _, err := s.Issue(Turn{Box: "b", Engine: "none", Keys: HostKeys("XAI_API_KEY", secret.New(hostKeyText), []string{vendorHost}, nil)}); err != nil {
+		t.Fatal(err)
+	}
+	s.Settle()
+	next := newStage(t, nil)
+	next.transport = nil
+	if n := next.Adopt(crashed(t, dir)); n != 1 {
+		t.Fatalf("%d grants adopted", n)
+	}
+	_, g := next.hostGrant("b", whole+vendorHost)
+	dial := func() error {
+		_, err := g.transport.(*http.Transport).DialContext(context.Background(), "tcp", vendorHost+":443")
+		return err
+	}
+	if err := dial(); !errors.Is(err, errNoDial) {
+		t.Errorf("before: %v", err)
+	}
+	errAsked := errors.New("asked")
+	next.Reach("another", func(context.Context, string) (net.Conn, error) { return nil, errors.New("the wrong box") })
+	next.Reach("b", func(_ context.Context, host string) (net.Conn, error) { return nil, errAsked })
+	if err := dial(); !errors.Is(err, errAsked) {
+		t.Errorf("after: %v", err)
 	}
 }

@@ -14,7 +14,14 @@ import (
 	"time"
 )
 
-const copyBuffer = 32 << 10
+const (
+	// copyBuffer is small: each open stream has one, and most are quiet.
+	copyBuffer  = 8 << 10
+	longestHead = 256 << 10 // of an answer
+	// idleConn is below the minute after which load balancers close idle
+	// connections: a POST on a stale one cannot be sent again.
+	idleConn = 55 * time.Second
+)
 
 // errSpent: the grant's limit of bytes. A body has no cap of its own, for it
 // streams through and costs us no memory; engines send the whole history each
@@ -33,20 +40,16 @@ func newTransport() *http.Transport {
 		DialContext:           dialer.DialContext,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		// Below the minute after which load balancers close idle connections: a
-		// POST on a stale one cannot be sent again.
-		IdleConnTimeout:     55 * time.Second,
-		MaxIdleConnsPerHost: defaultConcurrent, // fewer, and a busy turn would dial for most requests
+		IdleConnTimeout:       idleConn,
+		MaxIdleConnsPerHost:   defaultConcurrent, // fewer, and a busy turn would dial for most requests
 		// The client's Accept-Encoding goes out as it is and the body comes back
 		// as it is.
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true, // a DialContext of one's own turns it off
 		// There is no total timeout, so a dead connection must be found by asking.
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
-		MaxResponseHeaderBytes: 256 << 10,
-		ReadBufferSize:         copyBuffer,
-		// An engine's request in one write: it is mostly the history, 50 to 100 KB.
-		WriteBufferSize: 128 << 10,
+		MaxResponseHeaderBytes: longestHead,
+		ReadBufferSize:         plainBuffer,
 	}
 }
 
@@ -100,14 +103,14 @@ func (b *Broker) request(x *exchange, c call) {
 	defer held.release(b)
 	key := c.key
 	out := c.grant.request(held.watch(ctx), x.r, c.target, body, key)
-	held.give(out)
 	start := time.Now()
-	res, err := c.grant.transport.RoundTrip(out)
+	res, err := c.grant.roundTrip(out, held)
 	x.event.Upstream = time.Since(start)
 	if err != nil {
 		x.failed(err, body, c.token)
 		return
 	}
+	held.answered(b)
 	defer res.Body.Close()
 	x.answer(res, c, key)
 }

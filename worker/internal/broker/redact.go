@@ -23,6 +23,7 @@ const minRedact = 8
 // endpoint or a debug header would otherwise hand it to the box.
 type redactor struct {
 	forms [][]byte
+	least int       // bytes of the shortest form
 	has   [256]bool // bytes that stand in a form; a line break never does
 }
 
@@ -38,6 +39,9 @@ func newRedactor(keys ...string) *redactor {
 		for _, f := range forms(key) {
 			if !slices.ContainsFunc(r.forms, func(have []byte) bool { return string(have) == f }) {
 				r.forms = append(r.forms, []byte(f))
+				if r.least == 0 || len(f) < r.least {
+					r.least = len(f)
+				}
 				for i := range len(f) {
 					r.has[f[i]] = true
 				}
@@ -95,6 +99,9 @@ func (r *redactor) replace(b []byte) (found int) {
 
 // text is replace for header values.
 func (r *redactor) text(s string) (string, int) {
+	if len(s) < r.least {
+		return s, 0
+	}
 	b := []byte(s)
 	if found := r.replace(b); found > 0 {
 		return string(b), found

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -203,5 +205,68 @@ func TestARefusalInTheMiddleOfAnUpload(t *testing.T) {
 	}
 	if heard == 0 {
 		t.Error("the refusal was never heard")
+	}
+}
+
+// A stream that is quiet costs little: a box may have many of them open for
+// hours. What the far ends in this process take is counted, too.
+func TestQuietStreamsAreSmall(t *testing.T) {
+	const streams, most = 200, 40 << 10
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			c.Read(make([]byte, 4096)) // all of a short request
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: a\n\n\r\n")
+		}
+	}()
+	s := newStage(t, nil)
+	addr := s.serve("b1")
+	issued, err := s.Issue(Turn{Box: "b1", Engine: "none", Keys: testKeys("http://" + l.Addr().String()), Limits: Limits{Concurrent: streams + 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprintf(c, "POST /b/%s/openai/v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", issued.Env["OPENAI_API_KEY"])
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		got := make([]byte, 0, 512)
+		for !strings.Contains(string(got), "data: a") {
+			n, err := c.Read(got[len(got):cap(got)])
+			if got = got[:len(got)+n]; err != nil {
+				t.Fatalf("%q, %v", got, err)
+			}
+		}
+	}
+	used := func() (heap, stack uint64) {
+		var m runtime.MemStats
+		for range 2 { // the second also empties the pools
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc, m.StackInuse
+	}
+	open()
+	heap, stack := used()
+	for range streams {
+		open()
+	}
+	heapNow, stackNow := used()
+	each := (heapNow - heap) / streams
+	t.Logf("%d bytes each, and %d of stacks", each, (stackNow-stack)/streams)
+	if each > most {
+		t.Errorf("a quiet stream costs %d bytes, want at most %d", each, most)
 	}
 }

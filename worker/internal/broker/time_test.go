@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -93,7 +94,48 @@ func bubble(t *testing.T, then http.HandlerFunc, do func(b *Broker, post func() 
 	})
 }
 
-// A model may think for longer than any idle limit that proxies have.
+// silence is how long the streams of TestRealSilence are quiet: 6m is what
+// clients and proxies are known to give up in.
+var silence = flag.Duration("silence", 2*time.Second, "of real streams that go quiet")
+
+// The same with the machine's clock and connections, which cannot be hurried,
+// and for each way to an upstream. It says how long it was quiet.
+func TestRealSilence(t *testing.T) {
+	quiet := func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		time.Sleep(*silence)
+		io.WriteString(w, "data: at last\n\n")
+	}
+	plain, plainStage := newUpstream(t), newStage(t, nil)
+	vendor, vendorStage := newVendor(t), newStage(t, nil)
+	plain.then, vendor.then = quiet, quiet
+	vendorStage.vendors(vendor)
+	plainToken, _ := plainStage.issue("b1", plain.URL)
+	var all sync.WaitGroup
+	for name, url := range map[string]string{
+		"plain": "http://" + plainStage.serve("b1") + "/b/" + plainToken,
+		"TLS":   "http://" + vendorStage.serve("b1") + "/b/" + vendorStage.issueVendor("b1", Limits{}),
+	} {
+		all.Go(func() {
+			begin := time.Now()
+			res, err := http.Post(url+"/openai/v1/responses", "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			got, err := io.ReadAll(res.Body)
+			if err != nil || string(got) != "data: at last\n\n" || time.Since(begin) < *silence {
+				t.Errorf("%s, after %v: %q, %v", name, time.Since(begin), got, err)
+			}
+			t.Logf("%s: quiet for %v, then %q", name, time.Since(begin), got)
+		})
+	}
+	all.Wait()
+}
+
+// A model may think for longer than any idle limit that proxies have. The clock
+// is synctest's, so that hours pass at once.
 func TestSilenceSurvives(t *testing.T) {
 	for _, silence := range []time.Duration{time.Minute, 6 * time.Minute, 20 * time.Hour} {
 		bubble(t, func(w http.ResponseWriter, r *http.Request) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,7 +38,7 @@ func pair(t *testing.T) (*Channel, *side) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	c := &Channel{from: file(fds[0][0]), to: file(fds[1][1]), specDir: t.TempDir(), greeted: make(chan struct{})}
+	c := &Channel{from: file(fds[0][0]), to: file(fds[1][1]), greeted: make(chan struct{})}
 	c.in = wire.NewReader(c.from)
 	s := &side{t: t, to: file(fds[0][1]), from: wire.NewReader(file(fds[1][0])), order: wire.Order{Epoch: 3}, heard: wire.Order{Epoch: 3}}
 	return c, s
@@ -74,31 +73,26 @@ func (s *side) hears(want string) {
 	}
 }
 
-// actions starts boxes of one name and ends them at once.
+type signalled struct {
+	pid int
+	sig syscall.Signal
+}
+
+// actions notes what is asked for.
 type actions struct {
-	c       *Channel
-	spec    chan wire.StartSpec
-	signals chan syscall.Signal
+	signals chan signalled
 	within  chan time.Duration
-	early   bool // the box ends before BoxStart returns
 }
 
-func (a *actions) BoxStart(s wire.StartSpec) (string, error) {
-	a.spec <- s
-	if a.early {
-		a.c.BoxExited("box-1", 7)
-	}
-	if s.Argv[0] == "refuse" {
-		return "", reason.New(reason.TooManyBoxes, "no room")
-	}
-	return "box-1", nil
+func (a *actions) BoxSignal(pid int, sig syscall.Signal) error {
+	a.signals <- signalled{pid, sig}
+	return errors.New("it has just ended") // which is no fault of the channel
 }
-func (a *actions) BoxSignal(_ string, sig syscall.Signal) error { a.signals <- sig; return nil }
-func (a *actions) Drain(d time.Duration)                        { a.within <- d }
+func (a *actions) Drain(d time.Duration) { a.within <- d }
 
-func run(t *testing.T, early bool) (*Channel, *side, *actions, chan error) {
+func run(t *testing.T) (*Channel, *side, *actions, chan error) {
 	c, s := pair(t)
-	a := &actions{c, make(chan wire.StartSpec, 9), make(chan syscall.Signal, 9), make(chan time.Duration, 9), early}
+	a := &actions{make(chan signalled, 9), make(chan time.Duration, 9)}
 	ended := make(chan error, 1)
 	if err := c.Ready(); err != nil { // before hello: it waits for it
 		t.Fatal(err)
@@ -110,18 +104,10 @@ func run(t *testing.T, early bool) (*Channel, *side, *actions, chan error) {
 	return c, s, a, ended
 }
 
-func spec(t *testing.T, c *Channel, name, command string) {
-	b, err := wire.EncodeStartSpec(wire.StartSpec{Argv: []string{command}, Dir: "/w"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	os.WriteFile(filepath.Join(c.specDir, name), b, 0o600)
-}
-
 // A question about a bot's user has one answer, and a supervisor that gives
 // none is not asked again: its answer would be taken for another's.
 func TestUsersOfBots(t *testing.T) {
-	c, s, _, ended := run(t, false)
+	c, s, _, ended := run(t)
 	type leased struct {
 		lease string
 		uid   int
@@ -174,53 +160,31 @@ func TestUsersOfBots(t *testing.T) {
 }
 
 func TestWholeConversation(t *testing.T) {
-	for _, early := range []bool{false, true} {
-		c, s, a, ended := run(t, early)
-		s.say(wire.Ping)
-		s.hears("pong")
-		spec(t, c, "start-1", "sh")
-		s.say(wire.BoxStart, "spec", "start-1")
-		s.hears("box.started box-1")
-		if got := <-a.spec; got.Argv[0] != "sh" || got.Dir != "/w" {
-			t.Errorf("started %v", got)
-		}
-		if !early {
-			s.say(wire.BoxSignal, "box", "box-1", "sig", "10")
-			if sig := <-a.signals; sig != syscall.SIGUSR1 {
-				t.Errorf("signal %d", sig)
-			}
-			c.BoxExited("somebody-elses", 1)
-			c.BoxExited("box-1", 7)
-		}
-		s.hears("box.exited box-1 7")
-		s.say(wire.Drain, "seconds", "3.200")
-		if d := <-a.within; d != 3200*time.Millisecond {
-			t.Errorf("drain %v", d)
-		}
-		s.hears("drained")
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+	_, s, a, ended := run(t)
+	s.say(wire.BoxSignal, "pid", "77", "sig", "10")
+	if got := <-a.signals; got != (signalled{77, syscall.SIGUSR1}) {
+		t.Errorf("signal %v", got)
+	}
+	s.say(wire.Ping)
+	s.hears("pong")
+	s.say(wire.Drain, "seconds", "3.200")
+	if d := <-a.within; d != 3200*time.Millisecond {
+		t.Errorf("drain %v", d)
+	}
+	s.hears("drained")
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
-func TestStartsThatFailAnswerWithACode(t *testing.T) {
-	c, s, _, _ := run(t, false)
-	s.say(wire.BoxStart, "spec", "missing")
-	s.hears("error internal")
-	spec(t, c, "full", "refuse")
-	s.say(wire.BoxStart, "spec", "full")
-	s.hears("error too_many_boxes")
-}
-
 func TestRunEnds(t *testing.T) {
-	_, s, _, ended := run(t, false)
+	_, s, _, ended := run(t)
 	s.to.Close()
 	if err := <-ended; !errors.Is(err, ErrGone) {
 		t.Errorf("after the supervisor's death: %v", err)
 	}
 	for _, line := range []string{"3 9 ping\n", "4 2 ping\n", "3 2 pong\n", "3 2 box.spawn\n", strings.Repeat("x", 5000), "3 2 uid.mapped lease=x\n"} {
-		_, s, _, ended := run(t, false)
+		_, s, _, ended := run(t)
 		s.to.Write([]byte(line))
 		if err := <-ended; err == nil || errors.Is(err, ErrGone) {
 			t.Errorf("%.20q: %v", line, err)
@@ -242,31 +206,6 @@ func TestAnotherBuildIsRefused(t *testing.T) {
 	s.hears("hello.ack 1 " + wire.Build)
 	if err := <-ended; reason.Of(err).Code != reason.VersionSkew {
 		t.Error(err)
-	}
-}
-
-func TestReadSpecRefuses(t *testing.T) {
-	dir, outside := t.TempDir(), t.TempDir()
-	good, _ := wire.EncodeStartSpec(wire.StartSpec{Argv: []string{"a"}, Dir: "/"})
-	os.WriteFile(dir+"/good", good, 0o600)
-	os.WriteFile(outside+"/secret", good, 0o600)
-	os.Symlink("good", dir+"/link")
-	os.Symlink(outside, dir+"/sub")
-	unix.Mkfifo(dir+"/fifo", 0o600)
-	os.Mkdir(dir+"/dir", 0o700)
-	os.WriteFile(dir+"/hard", good, 0o600)
-	os.Link(dir+"/hard", dir+"/hard2")
-	os.WriteFile(dir+"/sparse", nil, 0o600)
-	os.Truncate(dir+"/sparse", 1<<40)
-	os.WriteFile(dir+"/odd", []byte("argv"), 0o600)
-	if _, err := readSpec(dir, "good"); err != nil {
-		t.Errorf("control: %v", err)
-	}
-	for _, name := range []string{"link", "sub/secret", "../" + filepath.Base(outside) + "/secret", outside + "/secret", "fifo", "dir", "hard", "sparse", "odd", "missing"} {
-		began := time.Now()
-		if s, err := readSpec(dir, name); err == nil || time.Since(began) > 5*time.Second {
-			t.Errorf("%s: %v after %v", name, s, time.Since(began))
-		}
 	}
 }
 

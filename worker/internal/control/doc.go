@@ -3,7 +3,7 @@
 // Zone: worker.
 //
 // Given: fds 3 (read), 4 (write) and 6 (read) by the supervisor that started
-// us, and file names in the spec folder, which root writes.
+// us; or fd 3 alone, with its command, where we are to become that.
 //
 // Authority: none of its own; it hands requests to Actions.
 //

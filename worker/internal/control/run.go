@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -13,11 +12,10 @@ import (
 	"github.com/openmausbot/botbox/shared/wire"
 )
 
-// Actions is what the supervisor can ask for. BoxStart and Drain run on
-// goroutines of their own, so that pings are answered meanwhile.
+// Actions is what the supervisor can ask for. Drain runs on a goroutine of its
+// own, so that pings are answered meanwhile.
 type Actions interface {
-	BoxStart(wire.StartSpec) (box string, err error)
-	BoxSignal(box string, sig syscall.Signal) error
+	BoxSignal(pid int, sig syscall.Signal) error
 	Drain(within time.Duration)
 }
 
@@ -98,15 +96,9 @@ func (c *Channel) serve(a Actions, f wire.Frame, drained chan struct{}) error {
 	switch f.Verb {
 	case wire.Ping:
 		return c.send(wire.Pong)
-	case wire.BoxStart:
-		c.mu.Lock()
-		c.starting = true
-		c.mu.Unlock()
-		go c.start(a, f.Args["spec"])
-		return nil
 	case wire.BoxSignal:
 		// A box that is just ending cannot take a signal: no error of the channel.
-		_ = a.BoxSignal(f.Args["box"], syscall.Signal(f.Int("sig")))
+		_ = a.BoxSignal(f.Int("pid"), syscall.Signal(f.Int("sig")))
 		return nil
 	case wire.UIDLeased, wire.UIDMapped, wire.UIDRefused:
 		return c.users.answer(f)
@@ -119,28 +111,6 @@ func (c *Channel) serve(a Actions, f wire.Frame, drained chan struct{}) error {
 		return nil
 	}
 	return fmt.Errorf("%s is not expected here", f.Verb)
-}
-
-// start answers box.start: box.started before any box.exited, or error.
-func (c *Channel) start(a Actions, name string) {
-	var box string
-	spec, err := readSpec(c.specDir, name)
-	if err == nil {
-		box, err = a.BoxStart(spec)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.starting = false
-	if err != nil {
-		_ = c.write(wire.Error, "code", string(reason.Of(err).Code))
-		return
-	}
-	c.box = box
-	_ = c.write(wire.BoxStarted, "box", box)
-	for _, e := range c.exits {
-		_ = c.exited(e)
-	}
-	c.exits = nil
 }
 
 // Ready tells the supervisor that boxes can be started. It may be called
@@ -156,27 +126,6 @@ func (c *Channel) Ready() error {
 		return nil // hello sends it
 	}
 	return c.write(wire.Ready)
-}
-
-// BoxExited tells that the box which box.start asked for ended with the exit
-// status code, 0 to 255. Every other box is none of the supervisor's business
-// and is passed over.
-func (c *Channel) BoxExited(box string, code int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.starting {
-		c.exits = append(c.exits, exit{box, code})
-		return nil
-	}
-	return c.exited(exit{box, code})
-}
-
-func (c *Channel) exited(e exit) error {
-	if e.box != c.box || c.box == "" {
-		return nil
-	}
-	c.box = ""
-	return c.write(wire.BoxExited, "box", e.box, "code", strconv.Itoa(e.code))
 }
 
 func (c *Channel) send(verb wire.Verb, keyvals ...string) error {

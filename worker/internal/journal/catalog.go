@@ -24,6 +24,7 @@ var explanations = map[string]string{
 	"signin-relayed":   "Somebody pasted the redirect of a sign-in; it went to PORT in this box and nowhere else.",
 	"token-stolen":     "Code in BOX_ID showed a token that was made for another box, OWNER. The token is revoked.\nLook at what that box had read: tokens leave a box through a shared folder or a chat.",
 	"check-failed":     "The checks FAILED did not hold in a box of this machine, or could not be carried out three times in a row.\nNo box is given until a good run. Run botbox check; it says what each failure means.",
+	"report-refused":   "CID says where the last one was: 1 is this machine itself. TIMES says how many came since the line\nbefore. They got nothing; no box can be among them.",
 	"key-echoed":       "The upstream's answer held the key that the broker had put into the request, and the box did not\nget it. The upstream should not do that; rotate the key if others can read its answers.",
 }
 

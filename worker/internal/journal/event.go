@@ -32,12 +32,13 @@ var (
 	SigninRelayed   = Event{"signin-relayed", "e7a20076f0174a6097fe0257342c442f", slog.LevelInfo, "the redirect of a sign-in was sent into a box"}
 	TokenStolen     = Event{"token-stolen", "4f4e0cdf6cd43a3d43fe8515451b621c", slog.LevelError, "a token came from a box that it was not made for, and is revoked"}
 	CheckFailed     = Event{"check-failed", "e088b52b193442c79cd31ae73a3ba3d7", slog.LevelError, "the self-check failed: new boxes are refused unless OMB_CHECK_FAILED=warn"}
+	ReportRefused   = Event{"report-refused", "5cabf162e4183c58a834d74af0e59023", slog.LevelWarn, "somebody who is not the host asked for the report over vsock"}
 	KeyEchoed       = Event{"key-echoed", "a7b3f1c05d2e4c6f9b1f0e83d47a6c25", slog.LevelWarn, "an upstream sent a key back, and it was overwritten"}
 )
 
 // Events gives the table.
 func Events() []Event {
-	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxReturned, BoxLost, BoxRefused, GateRefusal, GateAllowed, BudgetSpent, BoxLearns, BoxLearnt, SigninRelayed, TokenStolen, KeyEchoed, CheckFailed}
+	return []Event{WorkerStarted, WorkerStopped, HardeningFailed, BoxStarted, BoxEnded, BoxReturned, BoxLost, BoxRefused, GateRefusal, GateAllowed, BudgetSpent, BoxLearns, BoxLearnt, SigninRelayed, TokenStolen, KeyEchoed, CheckFailed, ReportRefused}
 }
 
 // Log writes the event with attrs. Keys are in lower case with underscores

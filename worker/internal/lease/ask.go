@@ -3,6 +3,7 @@ package lease
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -29,6 +30,17 @@ type Lease struct {
 
 // ErrNoWorker says that no worker of ours listens in that run folder.
 var ErrNoWorker = errors.New("no worker listens there")
+
+// Gone tells whether Ask failed because the worker is not there, or not there
+// any more. No box has come of it: another worker can be asked.
+func Gone(err error) bool {
+	for _, end := range []error{ErrNoWorker, io.EOF, unix.EPIPE, unix.ECONNRESET} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return reason.Of(err).Code == reason.WorkerStopping
+}
 
 // Alive tells whether somebody listens on a socket of either kind.
 func Alive(path string) bool {
@@ -108,6 +120,9 @@ func readAnswer(socket int) ([]byte, []*os.File, error) {
 	n, nr, flags, _, err := unix.Recvmsg(socket, packet, rights, unix.MSG_CMSG_CLOEXEC)
 	for err == unix.EINTR {
 		n, nr, flags, _, err = unix.Recvmsg(socket, packet, rights, unix.MSG_CMSG_CLOEXEC)
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
 	}
 	if err != nil {
 		return nil, nil, err

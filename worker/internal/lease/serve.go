@@ -99,11 +99,10 @@ func serveOne(conn *net.UnixConn, r *turn.Runner) {
 
 // lease prepares one box and gives its kit away to the process that asked.
 func lease(conn *net.UnixConn, r *turn.Runner, s spec.Spec, asker int) error {
-	t, answer, err := r.Prepare(s, turn.Way{First: box.LeaseFD})
+	t, answer, err := r.Prepare(s, turn.Way{First: box.LeaseFD, Asker: asker})
 	if err != nil {
 		return err
 	}
-	t.Kit.HeldBy(asker)
 	files := t.Kit.Files
 	err = send(conn, reply{Answer: &answer, Bwrap: t.Kit.Bwrap, Argv: t.Kit.Argv, Files: len(files)}, files)
 	if err != nil {

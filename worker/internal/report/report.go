@@ -141,7 +141,7 @@ func (r Report) WithChecks(c Checks, now time.Time) Report {
 	if len(c.Results) == 0 {
 		return r
 	}
-	age := int64(now.Sub(c.At).Seconds())
+	age := int64(Age(c.At, now).Seconds())
 	r.Checks = fmt.Sprintf("%d/%d", c.Passed(), len(c.Results))
 	r.Failed, r.Results, r.Declared, r.Profile, r.AgeS = c.Failed(), c.Results, c.Declared, c.Profile, &age
 	return r

@@ -18,17 +18,29 @@ type Basis struct {
 	Bwrap  string `json:"bwrap"` // the program's identity: place, inode, size, time
 }
 
+// Age tells how old a moment is: by the wall clock, or by the time that this
+// process has lived since, whichever is more. The one can be set; the other
+// stands still while the machine sleeps, or is an image on somebody's disk.
+// Below zero is a clock that was set back.
+func Age(at, now time.Time) time.Duration {
+	wall := now.Round(0).Sub(at.Round(0))
+	if wall < -time.Minute {
+		return wall
+	}
+	return max(wall, now.Sub(at))
+}
+
 // Stale says why a run of the self-check tells nothing of the machine as it
 // is now; empty = it does.
 func (c Checks) Stale(now time.Time, is Basis) string {
-	switch age := now.Sub(c.At); {
+	switch age := Age(c.At, now); {
 	case c.Basis.Kernel != is.Kernel:
 		return "the kernel has changed since the self-check"
 	case c.Basis.Bwrap != is.Bwrap:
 		return "bubblewrap has changed since the self-check"
 	case age > Fresh:
 		return fmt.Sprintf("the self-check is %d hours old", int(age.Hours()))
-	case age < -time.Minute:
+	case age < 0:
 		return "the self-check is of the future: the clock was set back"
 	}
 	return ""

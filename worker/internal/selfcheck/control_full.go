@@ -14,6 +14,7 @@ var fullControls = []control{
 	{"F10", both, "the folders can be written", func(e *evidence) error {
 		return errors.Join(unix.Access(filepath.Dir(e.TmpFile), unix.W_OK), unix.Access(filepath.Dir(e.VarTmpFile), unix.W_OK))
 	}},
+	{"F29", both, "the file in /dev/shm can be read outside", func(e *evidence) error { return e.holdsMarker(e.ShmFile) }},
 	{"F12", both, "the two files are there", func(e *evidence) (failed error) {
 		for _, path := range e.CPUFiles {
 			_, err := os.ReadFile(path)

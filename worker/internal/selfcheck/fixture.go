@@ -62,6 +62,7 @@ type fixture struct {
 	TmpFile    string `json:"tmp_file"`
 	VarTmpFile string `json:"var_tmp_file"`
 	RunFile    string `json:"run_file"`
+	ShmFile    string `json:"shm_file"`
 
 	ReadOnly []string `json:"read_only"`
 	Unbound  []string `json:"unbound"`

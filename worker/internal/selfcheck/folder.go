@@ -20,6 +20,7 @@ func sharedFolders() [][]string {
 	return [][]string{
 		{"/tmp"}, {"/var/tmp"},
 		{"/run", "/run/botbox", "/run/user/" + strconv.Itoa(os.Geteuid()), "/dev/shm"},
+		{"/dev/shm"},
 	}
 }
 

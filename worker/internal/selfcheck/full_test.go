@@ -33,9 +33,12 @@ var mutatedFull = map[string]string{
 	"writable-root":   "F08",
 	"writable-dev":    "F28 L02",
 	"no-cpu-files":    "F12",
+	"shm-shared":      "F29",
+	"argv-rw":         "F31",
+	"entry-rw":        "F32",
 	"bind-sys":        "F11",
 	"bind-fly":        "F13",
-	"bind-home":       "F14 F19",
+	"bind-home":       "F14 F19 F30",
 	"bind-run":        "F15 F16",
 	"dev-host":        "F17",
 	"no-pins":         "F20",
@@ -56,6 +59,8 @@ var mutatedFull = map[string]string{
 	"root-inside":    "P16",
 	"keep-caps":      "P14 P18",
 	"core-on":        "P17",
+	"no-die":         "P12",
+	"worker-open":    "M05",
 
 	"env-none":     "E03",
 	"argv-secrets": "E04",
@@ -116,7 +121,7 @@ func TestNobodyElseTakesProtectionsAway(t *testing.T) {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			id, ok := n.(*ast.Ident)
-			if !ok || !slices.Contains([]string{"Lacks", "Careless", "ByPath", "Unchecked", "CapDrop", "OwnID", "CoreLimit", "Memfd", "Weakened", "KeepScore", "AssembleOf"}, id.Name) {
+			if !ok || !slices.Contains([]string{"Lacks", "Careless", "ByPath", "Unchecked", "CapDrop", "OwnID", "CoreLimit", "Memfd", "Weakened", "KeepScore", "AssembleOf", "StartBehind"}, id.Name) {
 				return true
 			}
 			found++

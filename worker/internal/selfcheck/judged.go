@@ -31,9 +31,12 @@ var judges = map[string]look{
 	"F24": (*evidence).oddFiles,
 	"F25": (*evidence).trapsFired,
 	"F26": (*evidence).litter,
+	"F30": (*evidence).homeUntouched,
 	"P05": (*evidence).quietOutside,
+	"P12": (*evidence).askerKilled,
 	"P13": (*evidence).nobodyStays,
 	"M03": (*evidence).bubblewrapItself,
+	"M05": (*evidence).closedToItsUser,
 	"M04": func(*evidence) report.Result { return workerItself("/proc/self/status", dumpable) },
 }
 
@@ -73,21 +76,30 @@ func (e *evidence) leftInside() report.Result {
 	return passed("what was left is in no folder outside")
 }
 
+func (e *evidence) homeUntouched() report.Result {
+	if _, err := os.Lstat(e.at("home/boxprobe.f30")); err == nil {
+		return failed("a file of the box's is in the account's HOME")
+	}
+	return passed("what was left ended with the box")
+}
+
 // asks tells what becomes of a spec. No box of it is ever started.
 func (e *evidence) asks(s spec.Spec) (time.Duration, error) {
 	since := time.Now()
-	t, _, err := e.runner.Prepare(s, turn.Way{First: box.ChildFD, Change: func(p *box.Plan) {
-		for _, m := range e.visit.under {
-			if change := ofAsked[m.name]; change != nil {
-				change(p)
-			}
-		}
-	}})
+	t, _, err := e.runner.Prepare(s, turn.Way{First: box.ChildFD, Change: e.changeAsked})
 	took := time.Since(since)
 	if err == nil {
 		t.Abandon()
 	}
 	return took, err
+}
+
+func (e *evidence) changeAsked(p *box.Plan) {
+	for _, m := range e.visit.under {
+		if change := ofAsked[m.name]; change != nil {
+			change(p)
+		}
+	}
 }
 
 func (e *evidence) plantedLink() report.Result {
@@ -148,24 +160,31 @@ func (e *evidence) trapsFired() report.Result {
 
 // springTrap runs one as a careless program would.
 func (e *evidence) springTrap() error {
+	code, err := e.shell(e.trap())
+	if err == nil && code != 0 {
+		err = errors.New("it ended with " + strconv.Itoa(code))
+	}
+	return err
+}
+
+// shell runs a script outside every box, as this user.
+func (e *evidence) shell(words ...string) (int, error) {
 	shell, err := os.Open("/bin/sh")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer shell.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer null.Close()
-	child, err := e.runner.Spawner.Beside(shell, []string{"sh", e.trap()}, []string{}, null, null)
+	env := []string{"PATH=/usr/bin:/bin"}
+	child, err := e.runner.Spawner.Beside(shell, append([]string{"sh"}, words...), env, null, null)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if code := child.Wait(); code != 0 {
-		return errors.New("it ended with " + strconv.Itoa(code))
-	}
-	return nil
+	return child.Wait(), nil
 }
 
 // litter compares the folders with what was laid out and with what the probe
@@ -198,7 +217,7 @@ func (e *evidence) nobodyStays() report.Result {
 		return unclear("open the lock: %v", err)
 	}
 	defer lock.Close()
-	for range 50 { // a killed process lets go when it has been torn down
+	for range 200 { // a killed process lets go when it has been torn down; on a busy machine half a second was too short
 		if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			return passed("it is gone")
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -116,7 +117,7 @@ type provider struct {
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	good := slices.Equal(r.Header.Values(keyHeader), []string{p.key})
 	query := r.URL.Query()
-	p.note(query.Get("check"), good && onlyKey(r) && r.URL.Path == p.path)
+	p.note(query.Get("check"), good && onlyKey(r) && r.URL.Path == p.path && r.Host == p.address.String())
 	switch {
 	case !good:
 		w.WriteHeader(http.StatusUnauthorized)
@@ -173,6 +174,7 @@ func serveAt(address string, s *http.Server, h http.Handler) (netip.AddrPort, er
 		return netip.AddrPort{}, err
 	}
 	s.Handler, s.ReadHeaderTimeout = h, patience
+	s.ErrorLog = log.New(io.Discard, "", 0) // net/http's own lines would stand between ours
 	go s.Serve(l)
 	return l.Addr().(*net.TCPAddr).AddrPort(), nil
 }

@@ -45,11 +45,31 @@ var mutated = map[string]string{
 	"broker-passthrough": "B4",
 }
 
-// checked runs `botbox check --json` and holds it to leaving nothing behind.
+// checked runs `botbox check --json` where boxes can be made, and holds it to
+// leaving nothing behind.
 func checked(t *testing.T, dir string, who *syscall.SysProcAttr, words ...string) (report.Report, int) {
 	t.Helper()
 	before := litter(t)
-	cmd := botbox(t, dir, who, append([]string{"check", "--json"}, words...)...)
+	o := outcomeOf(t, botbox(t, dir, who, append([]string{"check", "--json"}, words...)...))
+	leavesNothing(t, before)
+	if len(o.Results) == 0 && (strings.Contains(o.said, "refused") || strings.Contains(o.said, "no-bwrap") || strings.Contains(o.said, "proc-masked")) {
+		rig.Missing(t, "no box here: %s", o.said)
+	}
+	return o.Report, o.code
+}
+
+// outcome is how a self-check ended.
+type outcome struct {
+	report.Report        // without results when there were none; its warnings are then what was said
+	code          int    // exit status
+	said          string // on stderr
+}
+
+// outcomeOf runs a self-check that prints JSON, and holds it to what is true of
+// every one: it is only ok when every check passed, and says why when there are
+// no results.
+func outcomeOf(t *testing.T, cmd *exec.Cmd) outcome {
+	t.Helper()
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -57,20 +77,22 @@ func checked(t *testing.T, dir string, who *syscall.SysProcAttr, words ...string
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	code := cmd.ProcessState.ExitCode()
-	leavesNothing(t, before)
-	var r report.Report
-	if len(out) > 0 {
-		if err := json.Unmarshal(out, &r); err != nil {
-			t.Fatalf("%v in %q", err, out)
+	o := outcome{code: cmd.ProcessState.ExitCode(), said: said.String()}
+	if len(out) == 0 {
+		o.Warnings = []string{o.said}
+		if o.code == 0 || !strings.Contains(o.said, "reason: ") {
+			t.Errorf("no results, exit %d: %q", o.code, o.said)
 		}
-		return r, code
+		return o
 	}
-	text := said.String()
-	if strings.Contains(text, "refused") || strings.Contains(text, "no-bwrap") || strings.Contains(text, "proc-masked") {
-		rig.Missing(t, "no box here: %s", text)
+	if err := json.Unmarshal(out, &o.Report); err != nil {
+		t.Fatalf("%v in %q", err, out)
 	}
-	return report.Report{Warnings: []string{text}}, code
+	passed := !slices.ContainsFunc(o.Results, func(r report.Result) bool { return r.Verdict != pass })
+	if ok := o.code == 0; ok != passed || ok != (len(o.Failed) == 0) || len(o.Results) == 0 {
+		t.Errorf("exit %d, failed %v, %d results, all passed: %v", o.code, o.Failed, len(o.Results), passed)
+	}
+	return o
 }
 
 // leavesNothing waits until whatever was new is gone. Another self-check may
@@ -94,7 +116,7 @@ func leavesNothing(t *testing.T, before map[string]bool) {
 
 func TestEveryCheckPasses(t *testing.T) {
 	for name, who := range map[string]*syscall.SysProcAttr{"as the caller": nil, "as an ordinary user": rig.Ordinary(t)} {
-		for profile, least := range map[string]int{"seed": 29, "full": 123} {
+		for profile, least := range map[string]int{"seed": 29, "full": 129} {
 			t.Run(name+" "+profile, func(t *testing.T) {
 				r, code := checked(t, built(t), who, "--profile", profile)
 				if code != 0 || len(r.Failed) != 0 || len(r.Results) < least || (profile == "seed" && r.Checks != "29/29") {
@@ -216,6 +238,8 @@ func TestUnknownWishes(t *testing.T) {
 func TestProbeThatDoesNotComeBack(t *testing.T) {
 	for behaviour, failed := range map[string]int{
 		"killed": 29, "no-last-line": 29, "miscounts": 29, "fails": 29, "goes-on": 29, "floods": 29, "short": 28,
+		"repeats": 29, "invents-a-check": 29, "other-profile": 29, "invents-a-verdict": 29, "half-a-line": 29,
+		"two-in-a-line": 29, "one-huge-line": 29, "ends-twice": 29,
 	} {
 		t.Run(behaviour, func(t *testing.T) {
 			r, code := checked(t, withProbe(t, behaviour), rig.Ordinary(t))
@@ -223,9 +247,17 @@ func TestProbeThatDoesNotComeBack(t *testing.T) {
 				t.Errorf("exit %d, failed %v of %d %v", code, r.Failed, len(r.Results), r.Warnings)
 			}
 			for _, res := range r.Results {
-				if res.Verdict != inconclusive && res.ID != "D1" {
-					t.Errorf("%s: %s", res.ID, res.Verdict)
+				if res.Verdict != inconclusive && res.ID != "D1" || res.Verdict == inconclusive && res.Why == "" {
+					t.Errorf("%s: %s, %q", res.ID, res.Verdict, res.Why)
 				}
+			}
+		})
+	}
+	for _, behaviour := range []string{"killed", "half-a-line", "no-last-line"} {
+		t.Run(behaviour+" full", func(t *testing.T) { // what others look at does not count either
+			r, code := checked(t, withProbe(t, behaviour), rig.Ordinary(t), "--profile", "full")
+			if code != 1 || len(r.Results) < 40 || len(r.Failed) != len(r.Results) {
+				t.Errorf("exit %d, failed %d of %d %v", code, len(r.Failed), len(r.Results), r.Warnings)
 			}
 		})
 	}
@@ -235,6 +267,23 @@ func TestProbeThatDoesNotComeBack(t *testing.T) {
 			t.Errorf("exit %d, %q", code, r.Warnings)
 		}
 	})
+}
+
+// A probe that does nothing and says in due form that all is well is found out
+// by what did not happen outside: no route was asked for, nothing was written,
+// no provider was called.
+func TestProbeThatClaimsAll(t *testing.T) {
+	for _, profile := range []string{"seed", "full"} {
+		r, code := checked(t, withProbe(t, "claims-all"), rig.Ordinary(t), "--profile", profile)
+		if code != 1 {
+			t.Errorf("%s: exit %d, %s, %v", profile, code, r.Checks, r.Warnings)
+		}
+		for _, id := range []string{"N2", "W2", "B4", "B5", "B6"} {
+			if !slices.Contains(r.Failed, id) {
+				t.Errorf("%s: %s is believed; failed are %v", profile, id, r.Failed)
+			}
+		}
+	}
 }
 
 // withProbe is a folder of the programs with another boxprobe.
@@ -255,7 +304,14 @@ func withProbe(t *testing.T, behaviour string) string {
 			t.Fatal(err)
 		}
 	}
-	link := "-X main.behaviour=" + behaviour + " -X main.real=" + filepath.Join(built(t), "boxprobe")
+	var ids []string
+	for _, r := range probesTable(t) {
+		if r.Profile == seed {
+			r.ID += "*"
+		}
+		ids = append(ids, r.ID)
+	}
+	link := "-X main.behaviour=" + behaviour + " -X main.real=" + filepath.Join(built(t), "boxprobe") + " -X main.ids=" + strings.Join(ids, ",")
 	if err := compile(filepath.Join(dir, "boxprobe"), "./testdata/probe", link); err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,17 @@ var fileMutations = []mutation{
 	}},
 	{"writable-root", "the read-only flag of the box's own /", func(_ *outside, p *box.Plan) { writableAgain(p, "/") }},
 	{"writable-dev", "the read-only flag of the box's own /dev", func(_ *outside, p *box.Plan) { writableAgain(p, "/dev") }},
+	{"shm-shared", "the private /dev/shm: another turn's folder is in it", func(o *outside, p *box.Plan) {
+		insert(p, box.Mount{Kind: box.Bind, Source: filepath.Dir(o.ShmFile), Dest: filepath.Dir(o.ShmFile), Reason: "mutation shm-shared"})
+	}},
+	{"argv-rw", "the read-only flag of a file that the command line names", func(o *outside, p *box.Plan) {
+		file := o.at("fixture.json")
+		replace(p, box.Mount{Kind: box.Bind, Source: file, Dest: file, Reason: "mutation argv-rw"})
+	}},
+	{"entry-rw", "the read-only flag of the box's first program", func(_ *outside, p *box.Plan) {
+		at := slices.IndexFunc(p.Mounts, func(m box.Mount) bool { return m.Dest == box.EntryPath })
+		p.Mounts[at].Kind = box.Bind
+	}},
 	{"no-cpu-files", "the two files about CPUs", func(o *outside, p *box.Plan) {
 		p.Mounts = slices.DeleteFunc(p.Mounts, func(m box.Mount) bool { return slices.Contains(o.CPUFiles, m.Dest) })
 	}},
@@ -70,6 +81,8 @@ var processMutations = []mutation{
 	{"no-new-session", "the session of its own, which has no terminal", func(_ *outside, p *box.Plan) { p.TTY = true }},
 	{"root-inside", "the ordinary user: the engine is 0 in its namespace", func(_ *outside, p *box.Plan) { p.Lacks.OwnID = true }},
 	{"keep-caps", "the dropping of capabilities in the box's user namespace", func(_ *outside, p *box.Plan) { p.Lacks.CapDrop = true }},
+	{"no-die", "the box's death with who started it", nothingHere},
+	{"worker-open", "the closing of the worker to its own user: the check looks at a process that is open", func(o *outside, _ *box.Plan) { o.openPID = o.CanaryPID }},
 	{"core-on", "the limit of core files", func(_ *outside, p *box.Plan) { p.Lacks.CoreLimit = true }},
 }
 
@@ -96,6 +109,7 @@ var ofAsked = map[string]func(*box.Plan){
 			p.Mounts[i].Nested = false
 		}
 	},
+	"no-die": func(p *box.Plan) { p.Lacks.Parent = true },
 	"no-safe-open": func(p *box.Plan) {
 		for i := range p.Mounts {
 			p.Mounts[i].Careless.Unchecked = true

@@ -56,6 +56,7 @@ type outside struct {
 	laidOut  map[string][]string // the names in the folders that the probe writes
 	terminal [2]*os.File         // that the box is started from: our end, and its own
 	lookFor  string              // where M03 looks for bubblewrap
+	openPID  int                 // whom M05 looks at; 0 = this process
 
 	noSix    bool           // this kernel has no IPv6
 	lone     bool           // this machine has no interface but lo
@@ -124,7 +125,7 @@ func (o *outside) makeFiles() (err error) {
 
 // makeCanaryFiles leaves a file of "another turn" in each shared folder.
 func (o *outside) makeCanaryFiles() error {
-	for i, file := range []*string{&o.TmpFile, &o.VarTmpFile, &o.RunFile} {
+	for i, file := range []*string{&o.TmpFile, &o.VarTmpFile, &o.RunFile, &o.ShmFile} {
 		var tried error
 		for _, in := range sharedFolders()[i] {
 			dir, err := o.folder(in)

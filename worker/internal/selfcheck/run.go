@@ -137,7 +137,9 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 		return nil, err
 	}
 	e.results, e.delivered = out.lines, v.delivered
-	e.judged(v.rows)
+	if ended == "" { // otherwise nothing counts, and there may be no lines
+		e.judged(v.rows)
+	}
 	for id, why := range e.dead(after) {
 		dead[id] = why
 	}
@@ -188,11 +190,15 @@ func (v *visit) change(p *box.Plan) {
 	// After the plan was made, so that Landlock does not know of it, and below
 	// none of the folders that it knows.
 	insert(p, box.Mount{Kind: box.Bind, Source: v.at("walled"), Dest: v.Walled, Reason: "the self-check's writable mount"})
-	insert(p, box.Mount{Kind: box.ROBind, Source: v.probe.Name(), Program: &v.probe, Dest: probePath, Reason: "the self-check's probe"})
+	insert(p, v.probeMount())
 	for _, m := range v.under {
 		m.change(v.outside, p)
 	}
 	p.Lacks.Weakened = v.weak.filter(p.Seccomp)
+}
+
+func (v *visit) probeMount() box.Mount {
+	return box.Mount{Kind: box.ROBind, Source: v.probe.Name(), Program: &v.probe, Dest: probePath, Reason: "the self-check's probe"}
 }
 
 // attend runs the box to its end. ended is empty when the probe lived to its

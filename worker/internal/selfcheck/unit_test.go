@@ -212,6 +212,7 @@ func TestEachControlNoticesItsOwn(t *testing.T) {
 		"a silent address":               {"N3", func(e *evidence) { e.nearby.listener.Close() }},
 		"an unreachable one":             {"N4", func(e *evidence) { e.Routed = append(e.Routed, "fe80::1%no-such-interface") }},
 		"a name that was let in":         {"E02 E05 E06 E1 E2 E3", func(e *evidence) { e.dropped = e.dropped[1:] }},
+		"no file in /dev/shm":            {"F29", remove(func(e *evidence) string { return e.ShmFile })},
 		"no file in /tmp":                {"T1", remove(func(e *evidence) string { return e.TmpFile })},
 		"no file in /var/tmp":            {"T2", remove(func(e *evidence) string { return e.VarTmpFile })},
 		"no file in /run":                {"T2", remove(func(e *evidence) string { return e.RunFile })},
@@ -315,6 +316,7 @@ func TestProviderSeesWhatCameAlong(t *testing.T) {
 	} {
 		p := provider{key: "sk-good", ok: "yes", path: "/v1/models"}
 		r := httptest.NewRequest("GET", "/v1/models", nil)
+		r.Host = p.address.String()
 		r.Header.Set(keyHeader, "sk-good")
 		for k, v := range headers {
 			r.Header.Set(k, v)
@@ -329,7 +331,7 @@ func TestProviderSeesWhatCameAlong(t *testing.T) {
 func TestRemoveTakesEverything(t *testing.T) {
 	before := litter(t)
 	e := visited(t)
-	folders := []string{e.root, filepath.Dir(e.TmpFile), filepath.Dir(e.VarTmpFile), filepath.Dir(e.RunFile)}
+	folders := []string{e.root, filepath.Dir(e.TmpFile), filepath.Dir(e.VarTmpFile), filepath.Dir(e.RunFile), filepath.Dir(e.ShmFile)}
 	for _, dir := range folders {
 		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 || before[dir] {
 			t.Errorf("%s: %v, %v", dir, st, err)

@@ -14,7 +14,7 @@ func (r *Runner) Drain(within time.Duration) {
 	r.mu.Unlock()
 	deadline := time.After(within)
 	for _, t := range r.Running() {
-		t.Signal(syscall.SIGTERM)
+		go t.ask()
 	}
 	if r.allEnded(time.After(within * 3 / 5)) {
 		return
@@ -23,6 +23,15 @@ func (r *Runner) Drain(within time.Duration) {
 		go t.Kill()
 	}
 	r.allEnded(deadline)
+}
+
+// ask asks the engine to end, as soon as there is one.
+func (t *Turn) ask() {
+	select {
+	case <-t.ready:
+		t.Signal(syscall.SIGTERM)
+	case <-t.ended:
+	}
 }
 
 // allEnded waits for the boxes that are open now.

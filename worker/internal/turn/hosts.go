@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openmausbot/botbox/shared/hostport"
+	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/worker/internal/box"
 	"github.com/openmausbot/botbox/worker/internal/broker"
 	"github.com/openmausbot/botbox/worker/internal/gate"
@@ -21,8 +22,8 @@ const identityTTL = broker.MaxTTL + time.Hour
 
 // declared is what a box has of the hosts that its spec declares.
 type declared struct {
+	identity *intercept.Identity
 	listener *intercept.Listener
-	bundle   []byte // what the box trusts
 }
 
 // interceptor is nil, and not a nil pointer in an interface, for a box without.
@@ -52,9 +53,44 @@ func (t *Turn) declareHosts() error {
 	if err != nil {
 		return err
 	}
-	t.hosts = &declared{listener: intercept.Listen(id), bundle: bundle}
+	t.hosts = newDeclared(id)
 	t.Plan.Data = append(t.Plan.Data, box.Data{Dest: intercept.BundlePath, Content: bundle,
 		Reason: "the roots that the box trusts: the machine's, and one for its declared hosts only"})
+	return nil
+}
+
+func newDeclared(id *intercept.Identity) *declared {
+	return &declared{identity: id, listener: intercept.Listen(id)}
+}
+
+// sealed is the box's certificate with its key, for the next worker of this
+// boot alone; nothing for a box without.
+func (d *declared) sealed(t *Turn) ([]byte, error) {
+	if d == nil {
+		return nil, nil
+	}
+	b, err := d.identity.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return t.runner.Broker.Seal(t.ID, b), nil
+}
+
+// hostsAgain takes the certificate over that a worker before this one sealed.
+// Without it the gate would let the box's placeholders through to the hosts.
+func (t *Turn) hostsAgain(id string, sealed []byte) error {
+	if sealed == nil {
+		return nil
+	}
+	b, err := t.runner.Broker.Unseal(id, sealed)
+	if err != nil {
+		return err
+	}
+	identity, err := intercept.ParseIdentity(b)
+	if err != nil {
+		return reason.New(reason.Internal, "%w", err)
+	}
+	t.hosts = newDeclared(identity)
 	return nil
 }
 
@@ -90,6 +126,14 @@ func (t *Turn) trustDeclared(answer *Answer) {
 			answer.Warnings = append(answer.Warnings, name+" is overruled in this box: its file does not have the root of the declared hosts. What the worker's SSL_CERT_FILE holds is in it")
 		}
 		t.Plan.Env[name] = intercept.BundlePath
+	}
+}
+
+// reachHosts lets the grants of a box that was taken back dial its hosts.
+func (t *Turn) reachHosts() {
+	if t.hosts != nil {
+		t.runner.Broker.Reach(t.ID, t.dialDeclared)
+		t.runner.intercepts(t.hosts.identity.Hosts())
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // record is what a worker after this one has to know of a box to take it back.
-// It holds no value of the environment, no argument, no key and no token. It
-// lies in the vault beside the box's files and not in the database: so both
+// It holds no value of the environment, no argument, no key in the clear and no
+// token. It lies in the vault beside the box's files and not in the database: so both
 // are there or none, no box waits for a disk, and nothing is left of them once
 // the supervisor is gone.
 type record struct {
@@ -24,7 +24,9 @@ type record struct {
 	Spec  spec.Spec `json:"spec"`
 	Facts box.Facts `json:"facts"`
 	Ports box.Ports `json:"ports"`
+	Held  int       `json:"held_by"` // the process that became bubblewrap
 	Raw   []string  `json:"raw"`
+	Hosts []byte    `json:"hosts,omitempty"` // the certificate of its declared hosts and its key, sealed under the boot key
 
 	Debug     *box.Debug `json:"debug,omitempty"`
 	DebugPort int        `json:"debug_port,omitempty"` // where it is served
@@ -42,9 +44,7 @@ func kept(s spec.Spec) spec.Spec {
 // deposit puts what the box outlives this worker with into the vault, and its
 // grants into the database, before its engine runs. Only a leased box can
 // outlive us: another's bubblewrap is our child, and dies with us. Where it
-// fails the box runs all the same, as it would without a supervisor. So does a
-// box with declared hosts: the key of its certificate is in no record, and
-// without it a gate would let its placeholders through to those hosts.
+// fails the box runs all the same, as it would without a supervisor.
 func (t *Turn) deposit(live *box.Live) {
 	if t.runner.Vault == nil || t.Kit.First != box.LeaseFD {
 		return
@@ -60,12 +60,13 @@ func (t *Turn) deposit(live *box.Live) {
 }
 
 func (t *Turn) keep(live *box.Live, key string) error {
-	if t.hosts != nil {
-		return reason.New(reason.BoxFailed, "it has declared hosts, whose certificate only this worker has")
+	hosts, err := t.hosts.sealed(t)
+	if err != nil {
+		return err
 	}
 	rec := record{
 		Build: wire.Build, ID: t.ID, Since: t.Since, Spec: kept(t.Spec), Facts: live.Facts(t.Plan.Listen),
-		Ports: t.Plan.Ports, Raw: t.raw, Debug: t.Plan.Debug,
+		Ports: t.Plan.Ports, Held: t.holder, Raw: t.raw, Hosts: hosts, Debug: t.Plan.Debug,
 	}
 	if t.debug != nil {
 		rec.DebugPort = t.debug.Number

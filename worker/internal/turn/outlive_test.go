@@ -122,14 +122,17 @@ func TestABoxIsTakenBackWithAllThatItHad(t *testing.T) {
 // What nobody can hold to its limits is killed, and its files are closed.
 func TestABoxThatCannotBeTakenBackIsKilled(t *testing.T) {
 	for name, change := range map[string]func(*record){
-		"another build":    func(r *record) { r.Build = "other" },
-		"no name":          func(r *record) { r.ID = "" },
-		"no process":       func(r *record) { r.Facts.Engine = 0 },
-		"a malformed host": func(r *record) { r.Spec.Net.Egress.Allow = &[]string{"*"} },
-		"another port":     func(r *record) { r.Facts.Listen = []int{1} },
-		"a port of none":   func(r *record) { r.Facts.Listen = []int{4} },
-		"two listeners":    func(r *record) { r.Facts.Listen = append(r.Facts.Listen, 1) },
-		"a disk not there": func(r *record) { r.Facts.Disks = []string{"/no-such-folder"} },
+		"another build":         func(r *record) { r.Build = "other" },
+		"no name":               func(r *record) { r.ID = "" },
+		"no process":            func(r *record) { r.Facts.Engine = 0 },
+		"a malformed host":      func(r *record) { r.Spec.Net.Egress.Allow = &[]string{"*"} },
+		"another port":          func(r *record) { r.Facts.Listen = []int{1} },
+		"a port of none":        func(r *record) { r.Facts.Listen = []int{4} },
+		"two listeners":         func(r *record) { r.Facts.Listen = append(r.Facts.Listen, 1) },
+		"a disk not there":      func(r *record) { r.Facts.Disks = []string{"/no-such-folder"} },
+		"hosts of another boot": func(r *record) { r.Hosts = sealedHosts(t, 2, r.ID) },
+		"hosts of another box":  func(r *record) { r.Hosts = sealedHosts(t, 1, "box_other") },
+		"hosts not sealed":      func(r *record) { r.Hosts = identity(t) },
 	} {
 		r, _ := newRunner(t)
 		before := openFiles(t)
@@ -186,13 +189,6 @@ func TestTheRecordHoldsNoSecret(t *testing.T) {
 	back, _, err := parseRecord(b, wire.NoNote)
 	if err != nil || len(back.Spec.Net.Egress.Deny) != 1 {
 		t.Errorf("%v: %+v", err, back)
-	}
-}
-
-// Its gate would be another's after a worker's death: it is not kept.
-func TestABoxWithDeclaredHostsIsNotKept(t *testing.T) {
-	if err := (&Turn{hosts: &declared{}}).keep(nil, "key"); err == nil || !strings.Contains(err.Error(), "declared hosts") {
-		t.Errorf("%v", err)
 	}
 }
 

@@ -39,6 +39,7 @@ type Turn struct {
 	relay  *signin.Relay  // set with it; nil in a box that has none
 	debug  *devtools.Port // nil in a box that has none
 	group  *cgroup.Group
+	holder int      // Way.Asker
 	kept   string   // its name in the supervisor's vault; empty = not there
 	raw    []string // credentials that no broker stands for
 	ready  chan struct{}
@@ -70,6 +71,7 @@ type Answer struct {
 // Way is how a box comes into being.
 type Way struct {
 	First int // box.ChildFD or box.LeaseFD
+	Asker int // the process that becomes bubblewrap, where no child of ours does
 	// Change alters the plan of one of the self-check's own boxes. Nobody else
 	// gives it, and no spec reaches it.
 	Change func(*box.Plan)
@@ -80,7 +82,9 @@ type Way struct {
 
 // Prepare makes a kit of a spec.
 func (r *Runner) Prepare(s spec.Spec, way Way) (*Turn, Answer, error) {
-	t := &Turn{Spec: s, runner: r, front: way.Front, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	t := &Turn{
+		Spec: s, runner: r, holder: way.Asker, front: way.Front, Since: time.Now(), ready: make(chan struct{}), ended: make(chan struct{}),
+	}
 	if r.Off != nil {
 		if err := r.Off(); err != nil {
 			return nil, Answer{}, r.Refuse(s, err)
@@ -146,6 +150,9 @@ func (t *Turn) prepare(way Way) (Answer, error) {
 	if err := t.checkDisk(); err != nil {
 		t.Kit.Close()
 		return Answer{}, err
+	}
+	if way.Asker != 0 {
+		t.Kit.HeldBy(way.Asker)
 	}
 	return t.describe(answer), nil
 }

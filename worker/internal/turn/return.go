@@ -53,11 +53,14 @@ func (r *Runner) takeBack(d vault.Deposit) error {
 // resume makes a turn of a box that lives.
 func (r *Runner) resume(key string, returned *box.Returned, rec record, used spent) error {
 	t := &Turn{
-		Spec: rec.Spec, Since: rec.Since, runner: r, ready: make(chan struct{}), ended: make(chan struct{}),
+		Spec: rec.Spec, Since: rec.Since, runner: r, holder: rec.Held, ready: make(chan struct{}), ended: make(chan struct{}),
 		Plan: &box.Plan{ID: rec.ID, Ports: rec.Ports, Listen: rec.Facts.Listen, Pids: rec.Spec.Limits.Pids, Debug: rec.Debug},
 		kept: key, raw: rec.Raw,
 	}
-	err := t.chooseGates()
+	err := t.hostsAgain(rec.ID, rec.Hosts)
+	if err == nil {
+		err = t.chooseGates()
+	}
 	for _, port := range rec.Facts.Listen {
 		if err == nil && t.gates[port] == nil {
 			err = reason.New(reason.Internal, "there is no gate for its port %d", port)
@@ -78,6 +81,7 @@ func (r *Runner) resume(key string, returned *box.Returned, rec record, used spe
 	}
 	t.Kit = kit
 	t.debugAgain(rec.DebugPort)
+	t.reachHosts()
 	t.egress.Budget.Spend(used.Egress)
 	r.Broker.Spend(t.ID, used.Grants)
 	r.raw(t.raw)

@@ -80,7 +80,7 @@ func (r *Runner) admit(t *Turn, id string) error {
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
-		return reason.New(reason.BoxOff, "this worker is stopping")
+		return reason.New(reason.WorkerStopping, "this worker gives no box any more: it is stopping")
 	case len(r.boxes) >= Limit:
 		return reason.New(reason.TooManyBoxes, "%d boxes are open", len(r.boxes))
 	case id == "":
@@ -116,6 +116,17 @@ func (r *Runner) Find(id string) (*Turn, error) {
 		return t, nil
 	}
 	return nil, reason.New(reason.NoSuchBox, "there is no running box %q", id)
+}
+
+// HeldBy gives the running box whose bubblewrap is the process pid, which asked
+// for it.
+func (r *Runner) HeldBy(pid int) (*Turn, error) {
+	for _, t := range r.Running() {
+		if pid > 1 && t.holder == pid {
+			return t, nil
+		}
+	}
+	return nil, reason.New(reason.NoSuchBox, "the process %d holds no running box", pid)
 }
 
 // Running lists the boxes that are open.

@@ -101,7 +101,7 @@ func TestAdmit(t *testing.T) {
 func TestNoBoxAfterADrain(t *testing.T) {
 	r, _ := newRunner(t)
 	r.Drain(time.Millisecond) // nothing to wait for
-	if _, _, err := r.Prepare(plain(t), Way{First: box.LeaseFD}); reason.Of(err).Code != reason.BoxOff {
+	if _, _, err := r.Prepare(plain(t), Way{First: box.LeaseFD}); reason.Of(err).Code != reason.WorkerStopping {
 		t.Errorf("%v", err)
 	}
 }

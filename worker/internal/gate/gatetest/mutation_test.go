@@ -13,22 +13,19 @@ import (
 	"github.com/openmausbot/botbox/testbed/rig"
 )
 
-// edit replaces text that stands once in a file of package gate or below.
-type edit struct{ file, old, new string }
-
 // mutation takes one rule out of the gates. The compiler reads the edited
 // files in place of the real ones, so no program of ours has a switch for it.
 type mutation struct {
 	name  string
-	edits []edit
-	fails []string // package.Test, exactly
+	edits []rig.Edit // in files of package gate and below
+	fails []string   // package.Test, exactly
 }
 
 var mutations = []mutation{
 	{name: "none"},
 	{
 		name:  "policy-off",
-		edits: []edit{{"judge.go", "!v.Allowed {", "!v.Allowed && false {"}},
+		edits: []rig.Edit{{"judge.go", "!v.Allowed {", "!v.Allowed && false {"}},
 		fails: []string{
 			"egress.TestClientsShowTheReason", "egress.TestProbes",
 			"gate.TestEveryTableRowIsRefusedAsLiteralAndAsAnswer", "gate.TestExceptionLiftsTheAddressPolicyOnly",
@@ -38,7 +35,7 @@ var mutations = []mutation{
 	},
 	{
 		name: "own-addr-off",
-		edits: []edit{
+		edits: []rig.Edit{
 			{"judge.go", "case kind != unicast:", "case kind != unicast && false:"},
 			{"dialer.go", "addrOf(t.RemoteAddr()) == addrOf(t.LocalAddr())", "false"},
 		},
@@ -46,7 +43,7 @@ var mutations = []mutation{
 	},
 	{
 		name: "dial-by-name",
-		edits: []edit{
+		edits: []rig.Edit{
 			{"dialer.go", "c, err := d.race(ctx, targets)", `if again, r := d.lookup(ctx, h.Name); h.Name != "" && r == nil {
 		ap := netip.AddrPortFrom(again[0].Unmap(), h.Port)
 		if d.dialing != nil {
@@ -64,7 +61,7 @@ var mutations = []mutation{
 	},
 	{
 		name:  "prefix-raw",
-		edits: []edit{{"harness/target.go", "!plainPath(path)", "false"}},
+		edits: []rig.Edit{{"harness/target.go", "!plainPath(path)", "false"}},
 		fails: []string{"harness.TestCorpus", "harness.TestNodeReadsWhatWasJudged", "harness.TestNodeServer"},
 	},
 }
@@ -79,47 +76,13 @@ func TestMutations(t *testing.T) {
 	gates := filepath.Join(rig.Root(), "worker/internal/gate")
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
-			got := run(t, gates, overlay(t, gates, m.edits))
+			got := run(t, gates, rig.Overlay(t, gates, m.edits))
 			slices.Sort(m.fails)
 			if !slices.Equal(got, m.fails) {
 				t.Errorf("these tests fail:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(m.fails, "\n"))
 			}
 		})
 	}
-}
-
-// overlay writes the edited files and the map that the compiler takes.
-func overlay(t *testing.T, gates string, edits []edit) (file string) {
-	t.Helper()
-	dir := t.TempDir()
-	replace := map[string]string{}
-	for _, e := range edits {
-		path := filepath.Join(gates, e.file)
-		from := path
-		if earlier, ok := replace[path]; ok {
-			from = earlier
-		}
-		text, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(text), e.old); n != 1 {
-			t.Fatalf("%s holds %q %d times, want once", e.file, e.old, n)
-		}
-		replace[path] = filepath.Join(dir, strings.ReplaceAll(e.file, "/", "_"))
-		if err := os.WriteFile(replace[path], []byte(strings.Replace(string(text), e.old, e.new, 1)), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
 
 // run gives the tests of the gates that fail, as package.Test.

@@ -47,6 +47,7 @@ func Inside(t *testing.T) bool {
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Fatalf("in the namespace: %v\n%s", err, out)
 	}
+	t.Logf("in the namespace:\n%s", out) // a test's figures
 	return false
 }
 

@@ -34,6 +34,7 @@ var reports = []struct{ report, file, text string }{
 	{"codex PR#13275: Host differs from the URL", "egress/probes_test.go", `"get Host differs"`},
 	{"codex PR#10213: rebinding between check and dial", "rebind_test.go", "func TestRebinding"},
 	{"openshell#2478, codex#33227: narrow exceptions", "dialer_test.go", "func TestExceptionLiftsTheAddressPolicyOnly"},
+	{"iron-proxy PR#248: an inner Host that is not the tunnel's", "../broker/hosts_test.go", `"another host":`},
 	{"goproxy#451, #166: tunnels leak", "soak_test.go", "func TestSoakKilledClients"},
 	{"goproxy#273: too many open files", "egress/egress_test.go", "func TestCapAndClose"},
 	{"CVE-2023-37788: a crash ends the proxy", "tunnel_test.go", "func TestServerOutlivesAPanic"},
@@ -47,8 +48,10 @@ var reports = []struct{ report, file, text string }{
 	{"agentgateway#248: quiet streams are cut", "tunnel_test.go", "func TestTunnelIdleLimitIsThePairs"},
 	{"python-socks PR#47: IPv6 without brackets", "egress/probes_test.go", `"connect unbracketed IPv6"`},
 	{"haproxy#1159: Host of a CONNECT", "egress/probes_test.go", `"connect Host differs"`},
+	{"rctf#136: Chrome goes to loopback past its proxy", "../../browser_net_test.go", "func TestABrowserGetsOutThroughItsGateOnly"},
 	{"dumbproxy PR#162: SOCKS by the host's resolver", "socks/socks_test.go", "names.Queries"},
 	{"headroom#3280: %23 in the authority", "egress/probes_test.go", `"get encoded #"`},
+	{"basic-memory#1541: [::1] in NO_PROXY", "../../bugs_net_test.go", "func TestBug_basicmemory1541_NoProxyIsBare"},
 	{"cloud-connector PR#202: deadlines, caps, accept backoff", "server.go", "func passing"},
 }
 

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"time"
@@ -61,6 +62,37 @@ func NewIdentity(hosts []string, now, notAfter time.Time) (*Identity, error) {
 		leaf:  tls.Certificate{Certificate: [][]byte{leafDER, rootDER}, PrivateKey: leafKey},
 	}, nil
 }
+
+// Marshal gives what a later worker needs to go on being these hosts: the
+// certificate and its key, in the clear. The authority's key is not among it,
+// for there is none.
+func (id *Identity) Marshal() ([]byte, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(id.leaf.PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("write the certificate's key: %w", err)
+	}
+	var out []byte
+	for _, der := range id.leaf.Certificate {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	return append(out, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...), nil
+}
+
+// ParseIdentity reads what Marshal gave. The hosts are those of the
+// certificate, and its root is not needed any more: the box has it.
+func ParseIdentity(b []byte) (*Identity, error) {
+	leaf, err := tls.X509KeyPair(b, b)
+	if err != nil {
+		return nil, errors.New("a box's certificate cannot be read") // and not in the parser's words: it had a key
+	}
+	if len(leaf.Leaf.DNSNames) == 0 {
+		return nil, errors.New("a box's certificate is for no host")
+	}
+	return &Identity{hosts: leaf.Leaf.DNSNames, leaf: leaf}, nil
+}
+
+// Hosts are those that the certificate is for.
+func (id *Identity) Hosts() []string { return id.hosts }
 
 // serial is random: two boxes' authorities must not be taken for one another
 // by a client that remembers serial numbers.

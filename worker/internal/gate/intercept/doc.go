@@ -9,7 +9,8 @@
 //
 // Authority: one certificate that is good for these hosts, in this box, for a
 // day. The authority that signed it had its key for the length of one function:
-// no second certificate can ever be made, by us or by anybody.
+// no second certificate can ever be made, by us or by anybody. The certificate
+// itself, with its key, may be sealed for the worker after this one.
 //
 // Refuses: every other host, which goes through the egress gate untouched; a
 // host name that is no plain name; protocols other than HTTP/1.1.

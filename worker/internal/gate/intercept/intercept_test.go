@@ -1,6 +1,7 @@
 package intercept
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -260,4 +261,43 @@ func pair(t *testing.T) (near net.Conn, far gate.Stream) {
 	}
 	t.Cleanup(func() { near.Close(); c.Close() })
 	return near, c.(gate.Stream)
+}
+
+// What a later worker is left is the same certificate, and no way to another.
+func TestAnIdentityIsHandedOn(t *testing.T) {
+	id, err := NewIdentity([]string{host, "other.example"}, time.Now(), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := id.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(b), "PRIVATE KEY-----\n"); n != 2 { // the begin and the end of one
+		t.Errorf("%d keys' lines", n)
+	}
+	back, err := ParseIdentity(b)
+	if err != nil || strings.Join(back.Hosts(), " ") != host+" other.example" {
+		t.Fatalf("%v, %v", back, err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(id.Root)
+	if _, err := back.leaf.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
+		t.Error(err)
+	}
+	other, err := NewIdentity([]string{host}, time.Now(), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, _ := other.Marshal()
+	cut := bytes.Index(b, []byte("-----BEGIN PRIVATE KEY"))
+	of := bytes.Index(foreign, []byte("-----BEGIN PRIVATE KEY"))
+	for name, bad := range map[string][]byte{
+		"nothing": nil, "no key": b[:cut], "no certificate": b[cut:], "another's key": append(bytes.Clone(b[:cut]), foreign[of:]...),
+		"the authority": append(bytes.Clone(id.Root), b[cut:]...), "cut": b[:len(b)-40],
+	} {
+		if _, err := ParseIdentity(bad); err == nil || strings.Contains(err.Error(), "BEGIN") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -24,12 +25,23 @@ import (
 
 func main() {
 	mode := os.Getenv("OMB_BOX_FAKE")
+	switch os.Args[1] {
+	case "run":
+		becomeBox()
+	case "plain":
+		status, err := control.Plain()
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(status)
+	}
 	os.WriteFile(fmt.Sprintf("/out/pid.%d", time.Now().UnixNano()), nil, 0o644)
 	switch mode {
 	case "exit7":
 		os.Exit(7)
 	case "exit100":
 		os.Exit(100)
+	case "late":
+		time.Sleep(200 * time.Millisecond)
+		good(mode)
 	case "", "storm", "no-drain", "die-in-box":
 		good(mode)
 	default:
@@ -37,11 +49,7 @@ func main() {
 	}
 }
 
-type actions struct {
-	c    *control.Channel
-	mode string
-	cmd  *exec.Cmd
-}
+type actions struct{ mode string }
 
 func good(mode string) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
@@ -63,8 +71,11 @@ func good(mode string) {
 	if mode == "storm" {
 		storm()
 	}
+	if mode == "die-in-box" {
+		time.AfterFunc(time.Second, func() { os.Exit(9) }) // after it has been at work for a while
+	}
 	c.Ready()
-	err = c.Run(context.Background(), &actions{c: c, mode: mode})
+	err = c.Run(context.Background(), &actions{mode})
 	os.WriteFile("/out/end", []byte(fmt.Sprint(err)), 0o644)
 	if err != nil && !errors.Is(err, control.ErrGone) {
 		os.Exit(1)
@@ -78,40 +89,37 @@ func storm() {
 	}
 }
 
-func (a *actions) BoxStart(s wire.StartSpec) (string, error) {
+// becomeBox is `botbox run --control`: it becomes the command, and no box.
+func becomeBox() {
+	s, err := control.ReadStart()
+	if err = errors.Join(err, os.Chdir(s.Dir)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(reason.ExitUsage)
+	}
 	if s.Argv[0] == "refuse" {
-		return "", reason.New(reason.TooManyBoxes, "no room")
+		os.Exit(reason.ExitSystem)
 	}
-	a.cmd = exec.Command(s.Argv[0], s.Argv[1:]...)
-	a.cmd.Dir, a.cmd.Env = s.Dir, append(s.Env, "PATH=/usr/bin:/bin")
-	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err := a.cmd.Start(); err != nil {
-		return "", reason.New(reason.BoxFailed, "%w", err)
+	report, _ := json.Marshal(map[string]any{"env": os.Environ(), "args": os.Args, "start": s})
+	os.WriteFile("/out/box", report, 0o644)
+	os.WriteFile("/out/box.pid", []byte(strconv.Itoa(os.Getpid())), 0o644)
+	path, err := exec.LookPath(s.Argv[0])
+	if err != nil {
+		os.Exit(reason.ExitNotFound)
 	}
-	if a.mode == "die-in-box" {
-		time.AfterFunc(200*time.Millisecond, func() { os.Exit(9) })
-	}
-	go func() {
-		a.cmd.Wait()
-		ws := a.cmd.ProcessState.Sys().(syscall.WaitStatus)
-		code := ws.ExitStatus()
-		if ws.Signaled() {
-			code = 128 + int(ws.Signal())
-		}
-		a.c.BoxExited("box-1", code)
-	}()
-	return "box-1", nil
+	fmt.Fprintln(os.Stderr, syscall.Exec(path, s.Argv, s.Env))
+	os.Exit(reason.ExitNotRunnable)
 }
 
-func (a *actions) BoxSignal(box string, sig syscall.Signal) error { return a.cmd.Process.Signal(sig) }
+func (a *actions) BoxSignal(pid int, sig syscall.Signal) error { return syscall.Kill(pid, sig) }
 
 func (a *actions) Drain(within time.Duration) {
 	os.WriteFile("/out/drain", []byte(within.String()), 0o644)
 	if a.mode == "no-drain" {
 		time.Sleep(time.Hour)
 	}
-	if a.cmd != nil {
-		a.cmd.Process.Signal(syscall.SIGTERM)
+	if text, err := os.ReadFile("/out/box.pid"); err == nil {
+		pid, _ := strconv.Atoi(string(text))
+		syscall.Kill(pid, syscall.SIGTERM)
 		time.Sleep(50 * time.Millisecond)
 	}
 }
@@ -161,6 +169,7 @@ func hostile(mode string) {
 	case "close":
 		unix.Close(4)
 	default:
+		hostileFrames(mode, &order, raw)
 		hostileVault(mode)
 	}
 	time.Sleep(time.Hour)
