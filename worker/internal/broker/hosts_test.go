@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/openmausbot/botbox/testbed/rig"
 	"github.com/openmausbot/botbox/worker/internal/secret"
 )
 
@@ -277,15 +278,17 @@ func TestDeclaredPaths(t *testing.T) {
 	s.leadTo(up)
 	token := s.declare("b1", Limits{}, "/v1/chat/**", "/v1/models")
 	addr := s.serveHost("b1", vendorHost)
-	for uri, want := range map[string]int{
+	uris := map[string]int{
 		"/v1/chat/completions?x=/../": 200, "/v1/chat": 200, "/v1/models": 200,
 		"/v1/models/x": 403, "/v1/keys": 403, "/v1/chat/../keys": 403, "/v1/chat/%2e%2e/keys": 403, "/v1/chat/..%2fkeys": 403, "/": 403, "//v1/chat": 403,
-	} {
+	}
+	for uri, want := range uris {
 		if got := send(t, addr, "POST", uri, at(vendorHost, "Authorization", token), "{}"); got.status != want {
 			t.Errorf("%s: %+v, want %d", uri, got, want)
 		}
 	}
-	for _, e := range s.events {
+	rig.Eventually(t, 10*time.Second, "an event for each request", func() bool { return s.kinds()[Requesting] == len(uris) })
+	for _, e := range s.heard() {
 		if e.Status == 200 && e.Route != "/v1/chat/**" && e.Route != "/v1/models" {
 			t.Errorf("%+v", e)
 		}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -128,11 +129,16 @@ func (s *stage) advance(d time.Duration) {
 	s.mu.Unlock()
 }
 
-func (s *stage) kinds() map[Kind]int {
+// heard gives the events so far.
+func (s *stage) heard() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return slices.Clone(s.events)
+}
+
+func (s *stage) kinds() map[Kind]int {
 	n := map[Kind]int{}
-	for _, e := range s.events {
+	for _, e := range s.heard() {
 		n[e.Kind]++
 	}
 	return n

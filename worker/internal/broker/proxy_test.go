@@ -280,7 +280,7 @@ func TestTheRootIsOurs(t *testing.T) {
 			}
 		}
 	}
-	if bad := leaks(s.events, token); len(bad) > 0 {
+	if bad := leaks(s.heard(), token); len(bad) > 0 {
 		t.Errorf("events hold %q", bad)
 	}
 }
