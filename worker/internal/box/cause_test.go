@@ -170,8 +170,9 @@ func TestDetectionIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			p, path := newTestProbe(t), fakeBwrap(t, script)
 			begin := time.Now()
-			f := newTestProbe(t).run(fakeBwrap(t, script), false)
+			f := p.run(path, false)
 			if took := time.Since(begin); took > probeTime+time.Second {
 				t.Errorf("it took %v", took)
 			}
@@ -182,6 +183,27 @@ func TestDetectionIsBounded(t *testing.T) {
 				t.Errorf("tried after the time was over: %+v", last)
 			}
 		})
+	}
+}
+
+// Somebody else may hold the output for a moment longer than bubblewrap lives: a
+// process that is being forked does. That is no bubblewrap without a version.
+func TestAnOutputThatStaysOpen(t *testing.T) {
+	p := newTestProbe(t)
+	p.deadline = time.Now().Add(20 * time.Second)
+	for name, c := range map[string]struct {
+		script string
+		good   bool
+	}{
+		"control":           {answers, true},
+		"for a moment":      {"[ $1 != --version ] || sleep 0.4 & " + answers, true},
+		"longer than is ok": {"[ $1 != --version ] || sleep 4 & " + answers, false},
+	} {
+		begin := time.Now()
+		version, err := p.version(filepath.Join(fakeBwrap(t, c.script), "bwrap"))
+		if (err == nil && version == "0.11.0") != c.good || time.Since(begin) > 3*time.Second {
+			t.Errorf("%s: %q %v after %v", name, version, err, time.Since(begin))
+		}
 	}
 }
 

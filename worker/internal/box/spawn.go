@@ -146,6 +146,11 @@ func (c *Child) Wait() int {
 	return 0
 }
 
+// lastWords is how long an output may stay open when its program has ended. A
+// child that is just being forked holds it, too, until its own exec, and on a
+// busy machine that took longer than the 100 ms that were enough elsewhere.
+const lastWords = time.Second
+
 // ask runs bubblewrap for an answer: its version, its options, or whether the
 // kernel lets it build a trial box. It never waits longer than the deadline.
 func (s *Spawner) ask(within time.Duration, files []*os.File, path string, args ...string) (out []byte, err error) {
@@ -153,7 +158,7 @@ func (s *Spawner) ask(within time.Duration, files []*os.File, path string, args 
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{}, "/", files
-	cmd.WaitDelay = 100 * time.Millisecond
+	cmd.WaitDelay = lastWords
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var buf limited
 	cmd.Stdout, cmd.Stderr = &buf, &buf
@@ -211,7 +216,7 @@ func (s *Spawner) AsAccount(within time.Duration, u *User, self *os.File, args .
 	words := []string{"--user=/proc/self/fd/3", "--setuid=0", "--setgid=0", "--", "/proc/self/fd/4"}
 	cmd := exec.CommandContext(ctx, u.Nsenter, append(words, args...)...)
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{}, "/", []*os.File{u.Space, self}
-	cmd.WaitDelay = 100 * time.Millisecond
+	cmd.WaitDelay = lastWords
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var buf limited
 	cmd.Stdout, cmd.Stderr = &buf, &buf
