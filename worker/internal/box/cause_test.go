@@ -196,7 +196,7 @@ func TestAnOutputThatStaysOpen(t *testing.T) {
 		good   bool
 	}{
 		"control":           {answers, true},
-		"for a moment":      {"[ $1 != --version ] || sleep 0.4 & " + answers, true},
+		"for a moment":      {"[ $1 != --version ] || sleep 0.25 & " + answers, true},
 		"longer than is ok": {"[ $1 != --version ] || sleep 4 & " + answers, false},
 	} {
 		begin := time.Now()

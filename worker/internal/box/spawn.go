@@ -149,7 +149,7 @@ func (c *Child) Wait() int {
 // lastWords is how long an output may stay open when its program has ended. A
 // child that is just being forked holds it, too, until its own exec, and on a
 // busy machine that took longer than the 100 ms that were enough elsewhere.
-const lastWords = time.Second
+const lastWords = 700 * time.Millisecond
 
 // ask runs bubblewrap for an answer: its version, its options, or whether the
 // kernel lets it build a trial box. It never waits longer than the deadline.
