@@ -186,6 +186,8 @@ func TestPage(t *testing.T) {
 		}
 		text += "export " + name + "='" + strings.TrimSpace(string(value)) + "'\n"
 	}
+	// A machine for builds has one of these, which lets no package start anything.
+	text += "rm -f /usr/sbin/policy-rc.d\n"
 	text += "printf '#!/bin/sh\nexec \"$@\"\n' >/usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo\n" +
 		"cd /srv/botbox && sh /page.sh >/out/said 2>/out/errors; echo $? >/out/code; journalctl -n 40 -o short-monotonic >>/out/errors\n" +
 		"echo DONE >/out/log\nsystemctl poweroff --force --force\n"

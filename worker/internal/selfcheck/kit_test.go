@@ -37,6 +37,9 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 var remove = func() {}
 
 func TestMain(m *testing.M) {
+	if os.Getenv(namelessEnv) != "" {
+		panic(withoutHostNames(os.Args[1:]))
+	}
 	// Whatever outlives its parent becomes our child, and can be counted.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		panic(err)
