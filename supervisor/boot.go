@@ -118,14 +118,12 @@ func (b *boot) resume() error {
 	return b.openCgroup()
 }
 
-// tidy takes the folders away that are nobody's but ours. OMB_RUN_DIR stays:
+// tidy takes the folder away that is nobody's but ours. OMB_RUN_DIR stays:
 // others may have it mounted.
 func (b *boot) tidy() {
 	for _, s := range b.steps {
-		for _, ours := range []string{".ctl", ".spec"} {
-			if s.Name == "folders" && s.State == wire.StepDone && b.set.runDir != "" {
-				unix.Rmdir(b.set.runDir + ours)
-			}
+		if s.Name == "folders" && s.State == wire.StepDone && b.set.runDir != "" {
+			unix.Rmdir(b.ctlDir())
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // in time, and root has done nothing for it: no file, no process, no memory,
 // and no more than a few lines in the log.
 func TestHostileFrames(t *testing.T) {
-	bothWays(t, func(t *testing.T, child bool) {
+	bothAtOnce(t, func(t *testing.T, child bool) {
 		for _, mode := range []string{"half", "half-twice", "half-then-silence", "stall", "replay", "replay-hello", "next-epoch",
 			"last-epoch", "gap", "empty-lines", "noise", "one-long-line", "lease-flood", "slow"} {
 			t.Run(mode, func(t *testing.T) {

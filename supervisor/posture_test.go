@@ -238,7 +238,7 @@ func mutated(name string) bool {
 // One thing more, or one thing less, and the comparison shows it: each mutation
 // in the fields that it is about, in no other, and in the process that has it.
 func TestEveryPostureMutationShows(t *testing.T) {
-	bothWays(t, func(t *testing.T, child bool) {
+	bothAtOnce(t, func(t *testing.T, child bool) {
 		for _, m := range slices.Concat([]postureMutation{{name: "none"}}, postureMutations) {
 			t.Run(m.name, func(t *testing.T) {
 				bin, err := os.MkdirTemp("", "mutation")

@@ -80,6 +80,15 @@ func bothWays(t *testing.T, do func(t *testing.T, child bool)) {
 	t.Run("child", func(t *testing.T) { do(t, true) })
 }
 
+// bothAtOnce is bothWays for what takes long: the two run beside each other,
+// after the caller has returned.
+func bothAtOnce(t *testing.T, do func(t *testing.T, child bool)) {
+	bothWays(t, func(t *testing.T, child bool) {
+		t.Parallel()
+		do(t, child)
+	})
+}
+
 func TestTheContainersCommandIsABox(t *testing.T) {
 	bothWays(t, func(t *testing.T, child bool) {
 		r := realWorld(t, child, []string{"ANTHROPIC_API_KEY=sk-canary"}, "--", "sh", "-c",

@@ -11,7 +11,7 @@ type Binary struct {
 }
 
 var binaries = []Binary{
-	{"botbox-supervisor", "supervisor", 3_100, 90, 2_700_000, "root's program is one that a reviewer reads in a day; it grows by what nobody but root can do, and else shrinks"},
+	{"botbox-supervisor", "supervisor", 3_000, 90, 2_700_000, "root's program is one that a reviewer reads in a day; it grows by what nobody but root can do, and else shrinks"},
 	{"botbox", "worker", 0, 0, 0, "holds net/http and bbolt; its deps.txt shows what else comes in"},
 	{"boxprobe", "boxprobe", 0, 0, 4_000_000, "is bound into a box for every check"},
 	{"boxentry", "boxprobe/boxentry", 0, 0, 2_000_000, "is mapped at every start of a box"},

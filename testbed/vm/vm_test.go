@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // bootWithin bounds one machine. Under emulation on a busy processor it takes
 // ten times what it takes on a quiet one.
-const bootWithin = 4 * time.Minute
+const bootWithin = 6 * time.Minute
 
 // made gives the folder with a suite's kernel and root file system.
 func made(t *testing.T, suite string) string {

@@ -33,9 +33,12 @@
 // answer's loopback_addresses. What is above the declared path stays closed, so
 // a URL that ends with /v1 keeps a box from a server's other interfaces.
 //
-// net/http parses what the box sends. A request with both Content-Length and
-// Transfer-Encoding is read as chunked, and the framing towards the upstream is
-// always made anew, so the two sides cannot disagree about where it ends.
+// net/http parses what the box sends, and serves it but for the plain POSTs that
+// are nearly all of it, see lane: they need no second goroutine each. What the
+// lane does not know at first sight is net/http's. A request with both
+// Content-Length and Transfer-Encoding is read as chunked, and the framing
+// towards the upstream is always made anew, so the two sides cannot disagree
+// about where it ends.
 //
 // net/http also speaks to the upstreams: TLS, HTTP/2, bodies that stream. Only a
 // request that is whole in memory, to an upstream without TLS, is written and

@@ -24,13 +24,14 @@ const (
 // Serve answers a box on its own listener, until the listener is closed, by
 // the caller or by Close. Only that box's tokens work there.
 func (b *Broker) Serve(l net.Listener, box string) error {
-	return b.serve(l, box, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.answer(box, w, r, func(x *exchange) (call, string) { return b.admit(box, x) })
-	})})
+	})
+	return b.serve(newLane(b, l, box, handler), box, &http.Server{Handler: handler})
 }
 
 func (b *Broker) serve(l net.Listener, box string, s *http.Server) error {
-	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = 10*time.Second, 2*time.Minute, headerBytes
+	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = headWait, idleWait, headerBytes
 	// No write or read timeout: a model may think for minutes.
 	s.ConnState = func(c net.Conn, state http.ConnState) { b.track(box, c, state) }
 	// net/http's own lines quote what the box sent.
@@ -59,8 +60,12 @@ func (b *Broker) serve(l net.Listener, box string, s *http.Server) error {
 func (b *Broker) track(box string, c net.Conn, state http.ConnState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	c = underneath(c)
 	switch state {
 	case http.StateNew:
+		if b.conns[box][c] {
+			return // the lane had it before
+		}
 		if len(b.conns[box]) >= connsPerBox {
 			c.Close()
 			return
@@ -77,7 +82,7 @@ func (b *Broker) track(box string, c net.Conn, state http.ConnState) {
 func (b *Broker) untrack(box string, c net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.drop(box, c)
+	b.drop(box, underneath(c))
 }
 
 func (b *Broker) drop(box string, c net.Conn) {

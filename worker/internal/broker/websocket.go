@@ -304,7 +304,7 @@ func finish(conn net.Conn, err error, sent <-chan upstreamEnd) upstreamEnd {
 
 // abort resets a connection.
 func abort(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := underneath(conn).(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
 	conn.Close()

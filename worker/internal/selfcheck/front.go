@@ -76,7 +76,7 @@ var flaws = map[string]flaw{
 	"broker-reflect":     {port: brokerPort, turn: direct(func(head string) bool { return strings.Contains(head, "&reflect=") })},
 	"broker-any-path":    {port: brokerPort, turn: direct(func(head string) bool { return strings.Contains(head, "check=B11-refused") })},
 	"broker-any-method":  {port: brokerPort, turn: direct(func(head string) bool { return strings.Contains(head, "check=B12-refused") })},
-	"broker-passthrough": {port: brokerPort, turn: direct(func(head string) bool { return strings.Contains(head, "check=B4 ") })},
+	"broker-passthrough": {port: brokerPort, turn: direct(func(head string) bool { return strings.Contains(head, "check=B4&") })},
 	"broker-follow":      {port: brokerPort, turn: redirect},
 	"broker-pathless":    {port: brokerPort, turn: pathless},
 }

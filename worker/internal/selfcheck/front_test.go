@@ -119,8 +119,8 @@ func TestFlawsTurnTheirOwn(t *testing.T) {
 		"broker-pathless":  {"GET /v1/models" + rest, "GET /b/omb_t0_ours/anthropic/v1/models" + rest, netip.AddrPort{}},
 		"broker-host":      {strings.Replace(plain, "Host: here", "Host: 127.0.0.1:9", 1), strings.Replace(plain, "Host: here", "Host: 127.0.0.1:9", 1), at(9)},
 		"broker-follow":    {"GET /b/omb_t0_ours/anthropic/v1/models?check=B13&redirect=1" + rest, "GET /b/omb_t0_ours/anthropic/v1/models?check=B13&redirect=1" + rest, at(3)},
-		"broker-passthrough": {"GET /b/omb_t0_ours/anthropic/v1/models?check=B4" + rest,
-			"GET /v1/models?check=B4 HTTP/1.1\r\nX-Api-Key: sk-key\r\nHost: here\r\n\r\n", at(1)},
+		"broker-passthrough": {"GET /b/omb_t0_ours/anthropic/v1/models?check=B4&key=own" + rest,
+			"GET /v1/models?check=B4&key=own HTTP/1.1\r\nX-Api-Key: sk-key\r\nHost: here\r\n\r\n", at(1)},
 	} {
 		if to, changed := flaws[name].turn(o, c.head); to != c.to || changed != c.changed {
 			t.Errorf("%s: to %v: %q", name, to, changed)

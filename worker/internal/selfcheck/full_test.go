@@ -167,6 +167,10 @@ func TestJudgesAreAsked(t *testing.T) {
 	if e.judged(rows); e.results["O2"].Verdict != "" {
 		t.Errorf("a row that the probe did not report: %+v", e.results["O2"])
 	}
+	e = &evidence{} // as after a probe that had no time to begin
+	if e.judged(rows); e.results["O1"].Why != "seen" {
+		t.Errorf("after a probe that said nothing: %+v", e.results)
+	}
 }
 
 func TestSourceOf(t *testing.T) {

@@ -42,6 +42,9 @@ var judges = map[string]look{
 
 // judged adds what the judges say to what the probe reported.
 func (e *evidence) judged(rows []row) {
+	if e.results == nil { // nothing came back, not even a beginning
+		e.results = map[string]report.Result{}
+	}
 	for _, r := range rows {
 		see, ok := judges[r.ID]
 		if said := e.results[r.ID]; !ok || !r.Outside && said.Verdict != pass {

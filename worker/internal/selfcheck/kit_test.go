@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/testbed/rig"
 )
 
 // testBuild is what the programs of these tests say that they are.
@@ -35,6 +37,9 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 var remove = func() {}
 
 func TestMain(m *testing.M) {
+	if os.Getenv(namelessEnv) != "" {
+		panic(withoutHostNames(os.Args[1:]))
+	}
 	// Whatever outlives its parent becomes our child, and can be counted.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		panic(err)
@@ -111,4 +116,28 @@ func orphans(t *testing.T) []string {
 		}
 	}
 	return living
+}
+
+// broken is a folder of the programs, built of edited sources.
+func broken(t *testing.T, edits []rig.Edit) string {
+	t.Helper()
+	dir := openFolder(t)
+	if err := rig.CompileOver(dir, rig.Overlay(t, rig.Root(), edits), testBuild); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// openFolder is one that every user can read.
+func openFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "selfcheck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

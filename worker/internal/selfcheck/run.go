@@ -81,6 +81,7 @@ func Run(r *turn.Runner, probe box.Program, w Wish) (report.Checks, error) {
 	if err := o.layOut(probe); err != nil {
 		return checks, err
 	}
+	o.Nameless = r.Machine.Nameless
 	checks.Declared = o.declared(rows, under)
 	v := visit{outside: o, rows: rows, wish: w, under: under, probe: probe}
 	results, err := v.run(r)
@@ -143,7 +144,7 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 	for id, why := range e.dead(after) {
 		dead[id] = why
 	}
-	return judge(v.rows, out.lines, ended, dead), nil
+	return judge(v.rows, e.results, ended, dead), nil
 }
 
 // runner makes boxes as the worker's own does, of the laid-out machine.

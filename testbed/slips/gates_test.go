@@ -1,9 +1,9 @@
-package selfcheck
+package slips
 
 import "github.com/openmausbot/botbox/testbed/rig"
 
 // ofGates are slips in what a box is given, and in its ways out.
-var ofGates = []breakage{
+var ofGates = []slip{
 	{"what no row lists passes", "E3", []rig.Edit{
 		{boxenvGo, `	return Unlisted, "no row of the table lets it in"`, `	return Pass, "no row of the table lets it in"`},
 	}},

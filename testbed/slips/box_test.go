@@ -1,4 +1,4 @@
-package selfcheck
+package slips
 
 import "github.com/openmausbot/botbox/testbed/rig"
 
@@ -30,7 +30,7 @@ const (
 )
 
 // ofBoxes are slips in what a box is made of.
-var ofBoxes = []breakage{
+var ofBoxes = []slip{
 	{"a read-only folder is bound writable", "W1", []rig.Edit{
 		{argvGo, `return []string{"--ro-bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}`, `return []string{"--bind-fd", strconv.Itoa(h.Mounts[m.Dest]), m.Dest}`},
 	}},
