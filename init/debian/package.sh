@@ -71,14 +71,16 @@ END
 		done
 		printf 'Go %s\n' "$(go env GOROOT)"
 	} | while read -r name dir; do
-		[ -f "$dir/LICENSE" ] || fail "$name has no LICENSE in $dir" "look for it under another name, and teach package.sh"
+		licence=$dir/LICENSE
+		[ -f "$licence" ] || licence=$dir/LICENSE.md
+		[ -f "$licence" ] || fail "$name has no LICENSE in $dir" "look for it under another name, and teach package.sh"
 		printf '\n\n%s\n\n' "$name"
 		# Debian says where this one is, and does not want it again.
-		if grep -q 'Apache License' "$dir/LICENSE"; then
+		if grep -q 'Apache License' "$licence"; then
 			echo "Apache License, version 2.0: /usr/share/common-licenses/Apache-2.0."
 			[ ! -f "$dir/NOTICE" ] || cat "$dir/NOTICE"
 		else
-			cat "$dir/LICENSE"
+			cat "$licence"
 		fi
 	done
 } >"$doc/copyright"
