@@ -75,19 +75,20 @@ func TestStopsAtRandomMoments(t *testing.T) {
 				r := start(t, world{child: child, args: m.args, vars: "OMB_DRAIN_SECONDS=1 OMB_BOX_FAKE=" + m.mode,
 					setup: `mkdir -p "$W/r/run" && mount --bind ` + run + ` "$W/r/run"`})
 				r.await(t, what, func() bool { return m.reached(r) })
-				pid := r.image()
+				pid := 0
+				r.await(t, what, func() bool { pid = r.image(); return pid != 0 }) // in the midst of an exec it has no command line
 				if m.stops == 2 {
-					syscall.Kill(pid, syscall.SIGTERM)
+					send(t, pid, syscall.SIGTERM)
 				}
 				time.Sleep(after)
 				began := time.Now()
-				syscall.Kill(pid, sig)
+				send(t, pid, sig)
 				// The kernel throws a signal away that the first process of a
 				// namespace has no handler for yet.
 				again := time.AfterFunc(3*time.Second, func() {
 					if m.name == "boot" && !child {
 						lost.Add(1)
-						syscall.Kill(pid, sig)
+						send(t, pid, sig)
 					}
 				})
 				code := r.status(t)
@@ -150,7 +151,7 @@ func TestStopsWithARealWorker(t *testing.T) {
 			r.await(t, "the worker", func() bool { return r.serving() != 0 })
 			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
 			began := time.Now()
-			syscall.Kill(r.supervisor(t), []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT}[i%3])
+			send(t, r.supervisor(t), []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT}[i%3])
 			code := r.status(t)
 			codes[code]++
 			if took := time.Since(began); took > 6*time.Second || code != 0 {

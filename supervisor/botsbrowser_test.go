@@ -128,7 +128,7 @@ func TestChromiumIsItsBotsUser(t *testing.T) {
 	}
 	worker := f.workerPid(t)
 	f.awaitSettled(t, worker)
-	syscall.Kill(worker, syscall.SIGKILL)
+	send(t, worker, syscall.SIGKILL)
 	f.await(t, "its end", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", worker)) == "" })
 	f.awaitSettled(t, f.workerPid(t))
 	drive()

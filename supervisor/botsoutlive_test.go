@@ -92,7 +92,7 @@ func botsBoxesOutlive(t *testing.T, child bool) {
 	for range 5 {
 		worker := f.workerPid(t)
 		f.awaitSettled(t, worker)
-		syscall.Kill(worker, syscall.SIGKILL)
+		send(t, worker, syscall.SIGKILL)
 		f.await(t, "its end", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", worker)) == "" })
 		for i, b := range boxes {
 			had := b.ticks()
@@ -176,13 +176,13 @@ func (f *fleet) usersAfterwards(t *testing.T, uid map[string]string) {
 			f.botsBox(t, bot)
 			f.await(t, "a process of "+bot, func() bool { return f.running.running(uid[bot]) > 0 })
 		}
-		syscall.Kill(worker, syscall.SIGKILL)
+		send(t, worker, syscall.SIGKILL)
 		f.await(t, "its end", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", worker)) == "" })
 	}
 	if table := read(f.out + "/state.ctl/bot-users"); table != fmt.Sprintf("bot-users 1 %s-%s\n%s alice\n%s bob\n%s carol\n", ownUser(0), ownUser(63), ownUser(0), ownUser(1), ownUser(2)) {
 		t.Errorf("the table is %q", table)
 	}
-	syscall.Kill(f.supervisor(t), syscall.SIGTERM)
+	send(t, f.supervisor(t), syscall.SIGTERM)
 	f.status(t)
 	for bot, id := range uid {
 		if n := f.running.running(id); n != 0 {
@@ -199,12 +199,12 @@ func TestABotsBoxThatEndsWithoutAWorker(t *testing.T) {
 	bob := f.botsBox(t, "bob")
 	supervisor, worker := f.supervisor(t), f.workerPid(t)
 	f.awaitSettled(t, worker)
-	syscall.Kill(supervisor, syscall.SIGSTOP) // so that no other worker comes
-	syscall.Kill(worker, syscall.SIGKILL)
+	send(t, supervisor, syscall.SIGSTOP) // so that no other worker comes
+	send(t, worker, syscall.SIGKILL)
 	pid := bwrapOf(t, bob.Process.Pid)
-	syscall.Kill(pid, syscall.SIGKILL)
+	send(t, pid, syscall.SIGKILL)
 	f.await(t, "the end of bob's box", func() bool { return f.running.running(ownUser(1)) == 0 })
-	syscall.Kill(supervisor, syscall.SIGCONT)
+	send(t, supervisor, syscall.SIGCONT)
 	f.await(t, "alice's alone", func() bool {
 		open := f.open(t)
 		return len(open) == 1 && strings.HasSuffix(fmt.Sprint(open), " alice]")

@@ -218,7 +218,7 @@ func TestTheContainersCommandIsABotsBox(t *testing.T) {
 			for _, pid := range descendants(r.Process.Pid) {
 				if read(fmt.Sprintf("/proc/%d/cmdline", pid)) == "sleep\x0064\x00" {
 					wants(t, "the command", read(fmt.Sprintf("/proc/%d/status", pid)), "Uid:\t300000\t300000\t300000\t300000", "Groups:\t ")
-					return syscall.Kill(pid, syscall.SIGKILL) == nil
+					return send(t, pid, syscall.SIGKILL) == nil
 				}
 			}
 			return false

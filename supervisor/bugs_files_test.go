@@ -48,7 +48,7 @@ func TestBug_filelock549_TheWorkersFiles(t *testing.T) {
 			began := time.Now()
 			if works {
 				r.await(t, "both sockets", func() bool { return isSocket(top+"/run/lease.sock") && isSocket(top+"/run/api.sock") })
-				syscall.Kill(r.supervisor(t), syscall.SIGTERM)
+				send(t, r.supervisor(t), syscall.SIGTERM)
 			}
 			status := r.status(t)
 			if took := time.Since(began); took > 15*time.Second || (status == 0) != works || !works && !strings.Contains(r.stderr.String(), "reason: ") {
@@ -105,7 +105,7 @@ func TestBug_runc2105_benchexec841_StoppedBox(t *testing.T) {
 		})
 		r.await(t, "all of it stands still", func() bool {
 			for _, pid := range box {
-				syscall.Kill(pid, syscall.SIGSTOP)
+				send(t, pid, syscall.SIGSTOP)
 			}
 			return len(box) >= 3 && !slices.ContainsFunc(box, func(pid int) bool { return !strings.Contains(read(fmt.Sprintf("/proc/%d/status", pid)), "State:\tT") })
 		})
@@ -183,7 +183,7 @@ func TestBug_pelagos459_Zombies(t *testing.T) {
 			return !strings.Contains(string(mustOutput(t, r.as(t, "", r.bin+"/botbox", "ps"))), "4714")
 		})
 		began = time.Now()
-		syscall.Kill(r.supervisor(t), syscall.SIGTERM)
+		send(t, r.supervisor(t), syscall.SIGTERM)
 		if status, took := r.status(t), time.Since(began); status != 0 || took > 2*time.Second {
 			t.Errorf("the stop: %d after %v", status, took)
 		}

@@ -194,7 +194,7 @@ func TestBug_dumbinit191_SessionsOfTheirOwn(t *testing.T) {
 				return n
 			}
 			r.await(t, "the grandchildren", func() bool { return strings.Contains(r.stdout.String(), "up\n") && alive() == 2 })
-			syscall.Kill(r.supervisor(t), syscall.SIGTERM)
+			send(t, r.supervisor(t), syscall.SIGTERM)
 			if got := r.status(t); got != 143 || alive() != 0 {
 				t.Errorf("%q: exit %d, %d are left: %s", args, got, alive(), r.stderr.String())
 			}
@@ -221,10 +221,10 @@ func TestBug_systemd10444_ClosedStderr(t *testing.T) {
 				t.Fatalf("children: %v", worker)
 			}
 			time.Sleep(600 * time.Millisecond) // settled: it is started again at once
-			syscall.Kill(worker[0], syscall.SIGKILL)
+			send(t, worker[0], syscall.SIGKILL)
 			r.await(t, "another worker", func() bool { return r.starts() == 2+i && len(descendants(pid)) == 1 })
 		}
-		syscall.Kill(pid, syscall.SIGTERM)
+		send(t, pid, syscall.SIGTERM)
 		if got := r.status(t); got != 0 && got != 137 {
 			t.Errorf("exit %d", got)
 		}

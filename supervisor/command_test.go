@@ -42,7 +42,7 @@ func TestTheContainersBoxOutlivesItsWorkers(t *testing.T) {
 		for i := range kills {
 			worker := f.workerPid(t)
 			f.awaitSettled(t, worker)
-			syscall.Kill(worker, syscall.SIGKILL)
+			send(t, worker, syscall.SIGKILL)
 			began := time.Now()
 			f.await(t, "the worker's end", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", worker)) == "" })
 			had := ticks()
@@ -61,9 +61,9 @@ func TestTheContainersBoxOutlivesItsWorkers(t *testing.T) {
 			t.Errorf("the supervisor has %d files open, %d after the first kill", n, held)
 		}
 		f.awaitSettled(t, f.workerPid(t))
-		syscall.Kill(supervisor, syscall.SIGHUP)
+		send(t, supervisor, syscall.SIGHUP)
 		f.await(t, "a signal in the box", func() bool { return strings.Contains(f.stdout.String(), "hung up\n") })
-		syscall.Kill(supervisor, syscall.SIGUSR1)
+		send(t, supervisor, syscall.SIGUSR1)
 		if status := f.status(t); status != 42 {
 			t.Errorf("status %d: %s", status, f.stderr.String())
 		}
@@ -102,13 +102,13 @@ func TestAStopAfterAWorkersDeath(t *testing.T) {
 		f.await(t, "the box", func() bool { return strings.Contains(f.stdout.String(), "up") })
 		worker := f.workerPid(t)
 		f.awaitSettled(t, worker)
-		syscall.Kill(worker, syscall.SIGKILL)
+		send(t, worker, syscall.SIGKILL)
 		if c.settle {
 			f.await(t, "its end", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", worker)) == "" })
 			f.awaitSettled(t, f.workerPid(t))
 		}
 		began := time.Now()
-		syscall.Kill(f.supervisor(t), syscall.SIGTERM)
+		send(t, f.supervisor(t), syscall.SIGTERM)
 		if status := f.status(t); !slices.Contains(c.want, status) || time.Since(began) > 8*time.Second {
 			t.Errorf("settled %t: status %d after %v; %s", c.settle, status, time.Since(began), f.stderr.String())
 		}
@@ -131,7 +131,7 @@ func TestAStopAtAnyMomentOfTheCommand(t *testing.T) {
 		})
 		time.Sleep(time.Duration(rand.IntN(10*(i+1))) * time.Millisecond) // up to 0.3 s, and often early
 		began := time.Now()
-		syscall.Kill(pid, syscall.SIGTERM)
+		send(t, pid, syscall.SIGTERM)
 		got := r.status(t)
 		codes[got]++
 		if got != 143 && got != 137 || time.Since(began) > 8*time.Second {

@@ -56,7 +56,7 @@ func TestHostileFrames(t *testing.T) {
 					t.Error("there is no folder of root's to look through")
 				}
 				began := time.Now()
-				syscall.Kill(pid, syscall.SIGTERM)
+				send(t, pid, syscall.SIGTERM)
 				if code := r.status(t); code == 2 || time.Since(began) > 5*time.Second {
 					t.Errorf("status %d after %v", code, time.Since(began))
 				}

@@ -63,7 +63,7 @@ func TestHostileWorkersAreReplaced(t *testing.T) {
 			r := start(t, world{vars: "OMB_BOX_FAKE=" + mode})
 			r.await(t, "a second worker", func() bool { return r.starts() >= 2 })
 			pid := r.supervisor(t)
-			syscall.Kill(pid, syscall.SIGTERM)
+			send(t, pid, syscall.SIGTERM)
 			if got := r.status(t); got == 2 || got == 100 {
 				t.Errorf("exit %d: %s", got, r.stderr.String())
 			}
@@ -89,7 +89,7 @@ func TestAHostileWorkerLeavesNothingInTheVault(t *testing.T) {
 			t.Errorf("%s: %d files", mode, n)
 		}
 		r.await(t, "nothing is left of the dead ones", func() bool { return files(pid) <= most })
-		syscall.Kill(pid, syscall.SIGTERM)
+		send(t, pid, syscall.SIGTERM)
 		r.status(t)
 	}
 }
@@ -105,7 +105,7 @@ func TestAFloodOfDepositsDelaysNoStop(t *testing.T) {
 		t.Errorf("%d files", n)
 	}
 	began := time.Now()
-	syscall.Kill(pid, syscall.SIGTERM)
+	send(t, pid, syscall.SIGTERM)
 	if got := r.status(t); got == 2 || time.Since(began) > 8*time.Second {
 		t.Errorf("exit %d after %v: %s", got, time.Since(began), r.stderr.String())
 	}
@@ -232,7 +232,7 @@ func TestStopAtAnyMomentIsNeverExit2(t *testing.T) {
 			return strings.Contains(read(fmt.Sprintf("/proc/%d/cmdline", pid)), "--resume=") && read(fmt.Sprintf("/proc/%d/comm", pid)) == "botbox-supervis\n"
 		})
 		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
-		syscall.Kill(pid, syscall.SIGTERM)
+		send(t, pid, syscall.SIGTERM)
 		if got := r.status(t); got != 0 {
 			t.Errorf("run %d: exit %d: %s", i, got, r.stderr.String())
 		}
@@ -244,7 +244,7 @@ func TestStopBeforeTheReexecStartsNothing(t *testing.T) {
 	for _, child := range []bool{false, true} {
 		r := start(t, world{child: child, setup: `rm "$W/r/etc/passwd" && mkfifo "$W/r/etc/passwd"`})
 		pid := r.supervisor(t)
-		syscall.Kill(pid, syscall.SIGTERM)
+		send(t, pid, syscall.SIGTERM)
 		passwd := read("/etc/passwd")
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/root/etc/passwd", pid), []byte(passwd), 0); err != nil {
 			t.Fatal(err)
@@ -279,7 +279,7 @@ func TestDrain(t *testing.T) {
 			time.Sleep(100 * time.Millisecond) // for the shell's trap
 			began := time.Now()
 			for i := range c.stops {
-				syscall.Kill(pid, []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}[i])
+				send(t, pid, []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}[i])
 				time.Sleep(50 * time.Millisecond)
 			}
 			if got := r.status(t); got != c.want || time.Since(began) > c.under {
@@ -302,7 +302,7 @@ func TestSignalsThatAreNoStop(t *testing.T) {
 		pid := r.supervisor(t)
 		for _, sig := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE, syscall.SIGCHLD, syscall.SIGHUP} {
 			for range 3 {
-				syscall.Kill(pid, sig)
+				send(t, pid, sig)
 			}
 			time.Sleep(20 * time.Millisecond)
 			if s := read(fmt.Sprintf("/proc/%d/status", pid)); !strings.Contains(s, "State:\tS") && !strings.Contains(s, "State:\tR") {
@@ -315,7 +315,7 @@ func TestSignalsThatAreNoStop(t *testing.T) {
 		if r.starts() != 1 {
 			t.Errorf("the worker was replaced: %s", r.stderr.String())
 		}
-		syscall.Kill(pid, syscall.SIGUSR1)
+		send(t, pid, syscall.SIGUSR1)
 		if got := r.status(t); got != 42 {
 			t.Errorf("exit %d: %s", got, r.stderr.String())
 		}
@@ -361,7 +361,7 @@ func TestServiceManagerHearsReadyAndStopping(t *testing.T) {
 		}
 		for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"} {
 			if want == "STOPPING=1" {
-				syscall.Kill(pid, syscall.SIGTERM)
+				send(t, pid, syscall.SIGTERM)
 			}
 			got := hear()
 			for want == "STOPPING=1" && got == "WATCHDOG=1" { // one on its way

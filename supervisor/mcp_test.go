@@ -52,7 +52,7 @@ func TestMCPAddressesOutliveAWorker(t *testing.T) {
 	killed := 0
 	for _, pid := range descendants(r.Process.Pid) {
 		if text := read(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(text, "botbox\x00serve\x00--control") {
-			syscall.Kill(pid, syscall.SIGKILL)
+			send(t, pid, syscall.SIGKILL)
 			killed++
 		}
 	}

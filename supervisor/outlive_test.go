@@ -209,7 +209,7 @@ func TestBoxesOutliveTheirWorker(t *testing.T) {
 				openBefore = open
 			}
 			began := time.Now()
-			syscall.Kill(worker, syscall.SIGKILL)
+			send(t, worker, syscall.SIGKILL)
 			f.redial(t)
 			f.await(t, fmt.Sprintf("round %d", f.round), func() bool { return f.done(f.round) == boxes })
 			latest := began
@@ -262,8 +262,8 @@ func TestABoxThatEndsWithoutAWorker(t *testing.T) {
 	supervisor, worker := f.supervisor(t), f.workerPid(t)
 	f.awaitSettled(t, worker)
 	held := files(supervisor)
-	syscall.Kill(supervisor, syscall.SIGSTOP) // so that no other worker comes
-	syscall.Kill(worker, syscall.SIGKILL)
+	send(t, supervisor, syscall.SIGSTOP) // so that no other worker comes
+	send(t, worker, syscall.SIGKILL)
 	engine := 0
 	for _, p := range descendants(supervisor) {
 		line := read(fmt.Sprintf("/proc/%d/cmdline", p))
@@ -274,9 +274,9 @@ func TestABoxThatEndsWithoutAWorker(t *testing.T) {
 	if engine == 0 {
 		t.Fatal("the engine of box 1 is not to be found")
 	}
-	syscall.Kill(engine, syscall.SIGKILL)
+	send(t, engine, syscall.SIGKILL)
 	f.await(t, "the end of the box", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", engine)) == "" })
-	syscall.Kill(supervisor, syscall.SIGCONT)
+	send(t, supervisor, syscall.SIGCONT)
 	f.redial(t)
 	f.await(t, "the others", func() bool { return f.done(f.round) == 2 })
 	if boxes := f.boxes(t); len(boxes) != 2 || boxes["box1"] != 0 {
@@ -294,7 +294,7 @@ func TestABoxThatEndsWithoutAWorker(t *testing.T) {
 	f.await(t, "its grants are revoked", func() bool { return strings.Count(f.stderr.String(), revoked) == 1 })
 	next := f.workerPid(t)
 	f.awaitSettled(t, next)
-	syscall.Kill(next, syscall.SIGKILL)
+	send(t, next, syscall.SIGKILL)
 	f.redial(t)
 	f.await(t, "the others again", func() bool { return f.done(f.round) == 2 })
 	if n := strings.Count(f.stderr.String(), revoked); n != 1 {
@@ -310,7 +310,7 @@ func TestLimitsOutliveTheWorker(t *testing.T) {
 	for range 8 {
 		worker := f.workerPid(t)
 		f.awaitSettled(t, worker)
-		syscall.Kill(worker, syscall.SIGKILL)
+		send(t, worker, syscall.SIGKILL)
 		f.redial(t)
 		f.await(t, "the box with room", func() bool { _, ok := f.at(2, f.round); return ok })
 		if f.round == 1 { // control: they have something at first
@@ -331,7 +331,7 @@ func TestBoxesOutliveWorkersThatDieAtTheirStart(t *testing.T) {
 	last := f.workerPid(t)
 	f.awaitSettled(t, last)
 	for i := range 4 { // five in a minute would be a worker that cannot start
-		syscall.Kill(last, syscall.SIGKILL)
+		send(t, last, syscall.SIGKILL)
 		f.await(t, "another worker", func() bool { return read(fmt.Sprintf("/proc/%d/cmdline", last)) == "" })
 		last = f.workerPid(t)
 		time.Sleep(time.Duration(i*15+rand.IntN(15)) * time.Millisecond)
@@ -367,7 +367,7 @@ func TestABrowsersBoxOutlivesItsWorker(t *testing.T) {
 	for range 2 {
 		worker := f.workerPid(t)
 		f.awaitSettled(t, worker)
-		syscall.Kill(worker, syscall.SIGKILL)
+		send(t, worker, syscall.SIGKILL)
 		served(3) // one may have been on its way
 	}
 	if after := f.boxesNamed(t, "window"); before["window"] == 0 || fmt.Sprint(after) != fmt.Sprint(before) {
@@ -411,7 +411,7 @@ func TestABrowsersDebuggingPortOutlivesItsWorker(t *testing.T) {
 		}
 		worker := f.workerPid(t)
 		f.awaitSettled(t, worker)
-		syscall.Kill(worker, syscall.SIGKILL)
+		send(t, worker, syscall.SIGKILL)
 	}
 	drive()
 	if boxes := f.boxesNamed(t, "window"); len(boxes) != 1 {

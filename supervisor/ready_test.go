@@ -49,7 +49,7 @@ func TestBootToReady(t *testing.T) {
 		if _, err := os.Stat(r.out + "/run/lease.sock"); err != nil {
 			t.Errorf("ready, and yet no box can be asked for: %v", err)
 		}
-		syscall.Kill(r.supervisor(t), syscall.SIGTERM)
+		send(t, r.supervisor(t), syscall.SIGTERM)
 		if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "STOPPING=1" {
 			t.Fatalf("%q %v", buf[:n], err)
 		}

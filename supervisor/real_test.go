@@ -186,7 +186,7 @@ func TestTheReportShowsTheBootSteps(t *testing.T) {
 		}
 		r.hidden(t, harden == "1")
 		descend := descendants(r.Process.Pid)
-		syscall.Kill(descend[0], syscall.SIGTERM)
+		send(t, descend[0], syscall.SIGTERM)
 		if status := r.status(t); status != 0 {
 			t.Errorf("a worker that was asked to stop: %d; %s", status, r.stderr.String())
 		}
@@ -214,14 +214,14 @@ func TestStopIsTheEnginesToHandle(t *testing.T) {
 	bothWays(t, func(t *testing.T, child bool) {
 		r := realWorld(t, child, nil, "--", "sh", "-c", "trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 0.05; done")
 		r.await(t, "the box", func() bool { return strings.Contains(r.stdout.String(), "up") })
-		syscall.Kill(r.supervisor(t), syscall.SIGTERM)
+		send(t, r.supervisor(t), syscall.SIGTERM)
 		if status := r.status(t); status != 9 || !strings.Contains(r.stdout.String(), "bye") {
 			t.Errorf("status %d, said %q; stderr: %s", status, r.stdout.String(), r.stderr.String())
 		}
 		r = realWorld(t, child, []string{"OMB_DRAIN_SECONDS=1"}, "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
 		r.await(t, "the box", func() bool { return strings.Contains(r.stdout.String(), "up") })
 		begin := time.Now()
-		syscall.Kill(r.supervisor(t), syscall.SIGTERM)
+		send(t, r.supervisor(t), syscall.SIGTERM)
 		if status := r.status(t); status != 137 {
 			t.Errorf("an engine that will not stop: %d; stderr: %s", status, r.stderr.String())
 		}

@@ -202,6 +202,17 @@ func (r *running) supervisor(t *testing.T) int {
 	return pid
 }
 
+// send signals a process that was found. One that was not is 0, and signal 15
+// to that is one to the tests themselves and to who runs them.
+func send(t *testing.T, pid int, sig syscall.Signal) error {
+	t.Helper()
+	if pid <= 1 {
+		t.Errorf("there is no process to send %v to", sig)
+		return syscall.ESRCH
+	}
+	return syscall.Kill(pid, sig)
+}
+
 func descendants(pid int) []int {
 	var all []int
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
