@@ -67,12 +67,17 @@ const (
 type Result struct {
 	Verdict Verdict
 	Why     string
+	late    bool // it did not come back in time, and may still be at work
 }
 
-func pass(format string, args ...any) Result { return Result{Pass, fmt.Sprintf(format, args...)} }
-func fail(format string, args ...any) Result { return Result{Fail, fmt.Sprintf(format, args...)} }
+func pass(format string, args ...any) Result {
+	return Result{Verdict: Pass, Why: fmt.Sprintf(format, args...)}
+}
+func fail(format string, args ...any) Result {
+	return Result{Verdict: Fail, Why: fmt.Sprintf(format, args...)}
+}
 func unclear(format string, args ...any) Result {
-	return Result{Inconclusive, fmt.Sprintf(format, args...)}
+	return Result{Verdict: Inconclusive, Why: fmt.Sprintf(format, args...)}
 }
 
 // worst gives the first result that is not a pass, fail before inconclusive,
@@ -109,8 +114,20 @@ func run(c Check, f *Fixture, limit time.Duration) Result {
 	case r := <-done:
 		return r
 	case <-time.After(limit):
-		return unclear("no outcome within %v", limit)
+		r := unclear("no outcome within %v", limit)
+		r.late = true
+		return r
 	}
+}
+
+// beside judges a result while an earlier check has not come back: what that
+// one still does, such as to use the box's processes up, may be the cause of a
+// failure. Nothing becomes ok by it.
+func beside(late string, r Result) Result {
+	if late == "" || r.Verdict != Fail {
+		return r
+	}
+	return unclear("%s; but %s has not come back, and may be the cause", r.Why, late)
 }
 
 // table lists every check, in the order in which they run.

@@ -77,7 +77,7 @@ func (f *Fixture) letThrough() Result {
 
 func egressWorks(f *Fixture) Result {
 	if r := f.letThrough(); r.Verdict != Pass {
-		return Result{Fail, r.Why}
+		return Result{Verdict: Fail, Why: r.Why}
 	}
 	a, err := ask(f.EgressPort, "GET http://"+f.Far+"/", f.Far, nil)
 	if err != nil || a.status != 200 || !strings.Contains(a.text, f.FarSays) {

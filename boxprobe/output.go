@@ -27,13 +27,16 @@ type end struct {
 // probe runs the checks of a profile and prints a line for each as soon as it
 // is known, so that what ends the probe takes no earlier line with it.
 func probe(w io.Writer, f *Fixture, profile string) error {
-	out, count := json.NewEncoder(w), 0
+	out, count, late := json.NewEncoder(w), 0, ""
 	for _, c := range table() {
 		if c.Do == nil || c.Profile == full && profile != full {
 			continue
 		}
 		start := time.Now()
-		r := run(c, f, timeout)
+		r := beside(late, run(c, f, timeout))
+		if r.late {
+			late = c.ID
+		}
 		count++
 		if err := out.Encode(line{c.ID, c.Layer, r.Verdict, time.Since(start).Milliseconds(), r.Why}); err != nil {
 			return err

@@ -124,6 +124,26 @@ func TestCheckThatPanicsOrHangsIsInconclusive(t *testing.T) {
 	}
 }
 
+// On a slow machine a check that had not come back held all of the box's
+// processes, and the next one that needed one counted as a wall that is gone.
+func TestFailuresBesideACheckThatIsLate(t *testing.T) {
+	hang := run(Check{Do: func(*Fixture) Result { select {} }}, nil, time.Millisecond)
+	if back := run(Check{Do: func(*Fixture) Result { panic("x") }}, nil, timeout); !hang.late || back.late {
+		t.Errorf("late: %+v %+v", hang, back)
+	}
+	for _, r := range []Result{pass("fine"), unclear("who knows")} {
+		if got := beside("L01", r); got != r {
+			t.Errorf("%+v became %+v", r, got)
+		}
+	}
+	if got := beside("", fail("open")); got.Verdict != Fail {
+		t.Errorf("alone: %+v", got)
+	}
+	if got := beside("L01", fail("open")); got.Verdict != Inconclusive || got.Why != "open; but L01 has not come back, and may be the cause" {
+		t.Errorf("beside one: %+v", got)
+	}
+}
+
 func TestWorst(t *testing.T) {
 	if r := worst(pass("a"), unclear("b"), fail("c"), pass("d")); r.Verdict != Fail {
 		t.Error(r)
