@@ -164,6 +164,14 @@ func TestTheSocketsAreTheUsersOwn(t *testing.T) {
 	if out := as("nobody", curl...); out.Code != 7 { // could not connect
 		t.Errorf("another user reaches the socket: %+v", out)
 	}
+	ps := []string{filepath.Join(p.bin, "botbox"), "ps"}
+	if out := as("maus", ps...); out.Code != 0 {
+		t.Fatalf("positive control, the worker's own user: %+v", out)
+	}
+	// It is there: who is not let in must not hear that none is.
+	if out := as("nobody", ps...); out.Code != 100 || !strings.Contains(out.Stderr, "is closed to user") || strings.Contains(out.Stderr, "no worker answers") {
+		t.Errorf("another user: %+v", out)
+	}
 	for _, path := range []string{p.top, p.run, p.work} {
 		if err := os.Chmod(path, 0o777); err != nil {
 			t.Fatal(err)

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"text/tabwriter"
 	"time"
@@ -31,7 +34,7 @@ func (c *call) ask(method, path string, body, into any) error {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return c.noWorker()
+		return c.noWorker(err)
 	}
 	defer resp.Body.Close()
 	return readAnswer(resp, into)
@@ -39,7 +42,13 @@ func (c *call) ask(method, path string, body, into any) error {
 
 func (c *call) apiSocket() string { return filepath.Join(c.settings.runDir(), api.SocketName) }
 
-func (c *call) noWorker() error {
+// noWorker says why a worker did not answer. One whose folder is closed to us
+// may well be there.
+func (c *call) noWorker(cause error) error {
+	if errors.Is(cause, fs.ErrPermission) {
+		return reason.New(reason.NoWorker, "%s is closed to user %d", c.apiSocket(), os.Geteuid()).
+			WithHint("call botbox as the user that the worker runs as; as root that takes CAP_DAC_OVERRIDE, which a container may lack")
+	}
 	return reason.New(reason.NoWorker, "no worker answers on %s", c.apiSocket())
 }
 

@@ -133,7 +133,7 @@ func (c *call) askPatiently(s spec.Spec) (l *lease.Lease, err error) {
 		}
 	}
 	if errors.Is(err, lease.ErrNoWorker) {
-		err = c.noWorker()
+		err = c.noWorker(err)
 	}
 	return l, err
 }

@@ -49,7 +49,7 @@ func logsVerb(c *call, args []string) (int, error) {
 	}
 	resp, err := c.client().Get("http://worker/v1/events?" + query.Encode())
 	if err != nil {
-		return 0, c.noWorker()
+		return 0, c.noWorker(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
