@@ -37,7 +37,7 @@ func watchedWorld(t *testing.T, bin string, child bool, vars ...string) starter 
 		for _, pid := range append([]int{r.Process.Pid}, descendants(r.Process.Pid)...) {
 			if strings.HasPrefix(read(fmt.Sprintf("/proc/%d/cmdline", pid)), "sh\x00") && read(r.out+"/waits") != "" {
 				s.before, err = posture.Collect(pid)
-				return err == nil
+				return err == nil && s.before.Fds["1"] != r.out+"/waits" // which the shell has for its stdout while it makes it
 			}
 		}
 		return false

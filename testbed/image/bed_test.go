@@ -185,8 +185,22 @@ func (b *bed) start(t *testing.T, flags []string, command ...string) (id string)
 	t.Helper()
 	args := append(append([]string{"run", "--detach"}, always...), flags...)
 	id = b.must(t, b.podman(append(append(args, tag), command...)...))
-	t.Cleanup(func() { b.must(t, b.podman("rm", "--force", "--time", "0", id)) })
+	t.Cleanup(func() { b.end(t, id) })
 	return id
+}
+
+// end takes a container away. podman finds a mount of its busy now and then, and
+// takes it away when it is asked again.
+func (b *bed) end(t *testing.T, id string) {
+	t.Helper()
+	var err error
+	for range 5 {
+		if _, err = b.do(b.podman("rm", "--force", "--ignore", "--time", "0", id)); err == nil {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Error(err)
 }
 
 // exec runs a command beside a container's own.
