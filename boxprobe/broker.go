@@ -111,7 +111,7 @@ func tokenCall(f *Fixture, id string) Result {
 	if !ok || f.Call == "" || f.UpstreamOK == "" {
 		return unclear("there is no broker's address, or the fixture names no call")
 	}
-	a, err := get(f.BrokerPort, path+strings.Replace(f.call(id), "?", "?key=boxprobe-own&", 1),
+	a, err := get(f.BrokerPort, path+f.call(id)+"&key=boxprobe-own",
 		"Authorization: Bearer boxprobe-own", "x-api-key: "+os.Getenv(f.KeyName), "Cookie: boxprobe=own")
 	switch {
 	case err != nil:
