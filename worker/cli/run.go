@@ -155,7 +155,6 @@ func (c *call) introduce(a turn.Answer, asJSON bool) {
 // leased becomes the box, and returns only when there is no worker, or no box;
 // or it stays the box's parent, and returns at its end.
 func (c *call) leased(s spec.Spec, f runFlags) (int, error) {
-	starter := lease.WatchStarter()
 	l, err := lease.Ask(c.settings.runDir(), s)
 	if err != nil {
 		return 0, err
@@ -164,7 +163,6 @@ func (c *call) leased(s spec.Spec, f runFlags) (int, error) {
 	if f.stay {
 		return c.stay(l, s)
 	}
-	starter.Wait()
 	return 0, l.Become(s.TTY)
 }
 
