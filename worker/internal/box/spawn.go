@@ -152,11 +152,22 @@ func (c *Child) Wait() int {
 const lastWords = 700 * time.Millisecond
 
 // ask runs bubblewrap for an answer: its version, its options, or whether the
-// kernel lets it build a trial box. It never waits longer than the deadline.
+// kernel lets it build a trial box. It waits to the deadline, and lastWords more at
+// the most.
 func (s *Spawner) ask(within time.Duration, files []*os.File, path string, args ...string) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
+	out, err = s.said(cmd, files...)
+	if ctx.Err() != nil {
+		return out, context.DeadlineExceeded
+	}
+	return out, err
+}
+
+// said runs a program without an environment, with these files from 3 on, to
+// its end, and gives what it says.
+func (s *Spawner) said(cmd *exec.Cmd, files ...*os.File) ([]byte, error) {
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{}, "/", files
 	cmd.WaitDelay = lastWords
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -165,10 +176,7 @@ func (s *Spawner) ask(within time.Duration, files []*os.File, path string, args 
 	if err := s.start(cmd); err != nil {
 		return nil, err
 	}
-	err = cmd.Wait()
-	if ctx.Err() != nil {
-		return buf.b, context.DeadlineExceeded
-	}
+	err := cmd.Wait()
 	return buf.b, err
 }
 
@@ -214,17 +222,7 @@ func (s *Spawner) AsAccount(within time.Duration, u *User, self *os.File, args .
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	words := []string{"--user=/proc/self/fd/3", "--setuid=0", "--setgid=0", "--", "/proc/self/fd/4"}
-	cmd := exec.CommandContext(ctx, u.Nsenter, append(words, args...)...)
-	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{}, "/", []*os.File{u.Space, self}
-	cmd.WaitDelay = lastWords
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var buf limited
-	cmd.Stdout, cmd.Stderr = &buf, &buf
-	if err := s.start(cmd); err != nil {
-		return nil, err
-	}
-	err := cmd.Wait()
-	return buf.b, err
+	return s.said(exec.CommandContext(ctx, u.Nsenter, append(words, args...)...), u.Space, self)
 }
 
 // limited keeps the first 64 KiB of what a program says.
