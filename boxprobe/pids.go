@@ -31,7 +31,7 @@ func pidChecks() []Check {
 func pidExtras() []Check {
 	return []Check{
 		{"P06", privileges, full, "look for open files beyond 0, 1 and 2 at the first instruction", "none", []string{"fd-leak"},
-			"inside: 0 is found by the same listing", noInherited},
+			"outside: bubblewrap is given two more; inside: 0 is found by the same listing", noInherited},
 		{"P07", pidNS, full, "compare namespaces with the host's", "all differ",
 			[]string{"share-pid", "share-net", "share-ipc", "share-uts", "share-cgroup"}, "outside: they are read of a process there", namespacesDiffer},
 		{"P14", privileges, full, "read the five capability sets", "all empty", []string{"keep-caps"},

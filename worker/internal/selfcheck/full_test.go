@@ -53,7 +53,7 @@ var mutatedFull = map[string]string{
 	"share-ipc":      "P07 P08",
 	"share-uts":      "P07 P09",
 	"share-cgroup":   "P07 P19",
-	fdLeak:           "P06",
+	"fd-leak":        "P06",
 	"outer-env":      "P05",
 	"no-new-session": "P11",
 	"root-inside":    "P16",

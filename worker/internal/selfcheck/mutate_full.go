@@ -76,7 +76,7 @@ var processMutations = []mutation{
 	{"share-ipc", "the namespace of shared memory and queues", func(_ *outside, p *box.Plan) { without(p, "ipc") }},
 	{"share-uts", "the namespace of the host name", func(_ *outside, p *box.Plan) { without(p, "uts") }},
 	{"share-cgroup", "the namespace of the cgroup tree", func(_ *outside, p *box.Plan) { without(p, "cgroup") }},
-	{fdLeak, "the closing of inherited files: two of the machine's stay open", func(_ *outside, p *box.Plan) { p.Pipe = true }},
+	{"fd-leak", "the closing of inherited files: two of the machine's stay open", func(_ *outside, p *box.Plan) { p.Pipe = true }},
 	{"outer-env", "bubblewrap's empty environment", func(o *outside, p *box.Plan) { p.Lacks.Quiet = []string{"CANARY=" + o.Marker} }},
 	{"no-new-session", "the session of its own, which has no terminal", func(_ *outside, p *box.Plan) { p.TTY = true }},
 	{"root-inside", "the ordinary user: the engine is 0 in its namespace", func(_ *outside, p *box.Plan) { p.Lacks.OwnID = true }},
@@ -93,9 +93,6 @@ var environmentMutations = []mutation{
 	}},
 	{"argv-secrets", "the memory file that holds bubblewrap's options: they stand in its command line", func(_ *outside, p *box.Plan) { p.Lacks.Memfd = true }},
 }
-
-// fdLeak needs files to leak: see leaks.
-const fdLeak = "fd-leak"
 
 // nothingHere is the change of a mutation that the probe's own box does not
 // feel: see ofAsked and the judge of F25.

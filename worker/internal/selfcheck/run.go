@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/openmausbot/botbox/shared/reason"
@@ -121,6 +120,7 @@ func (v *visit) run(r *turn.Runner) ([]report.Result, error) {
 	}
 	t, answer, err := mine.Prepare(v.spec(file), turn.Way{First: box.ChildFD + len(leaks), Change: v.change, Front: v.front})
 	if err != nil {
+		closeAll(leaks)
 		return nil, err
 	}
 	t.Kit.Below = leaks
@@ -325,20 +325,24 @@ func judge(rows []row, lines map[string]report.Result, ended string, dead map[st
 	return results
 }
 
-// leaks opens what a box without the closing of files would find open. Its
-// numbers are a browser's pipe's, which boxentry leaves open where the plan has
-// one.
+// leaks opens two files for the box to inherit, at a browser's pipe's numbers,
+// which boxentry leaves open where the plan has such a pipe. What nobody leaves
+// open proves nothing about the closing: our own caller rarely does.
 func (v *visit) leaks() ([]*os.File, error) {
-	if !slices.ContainsFunc(v.under, func(m mutation) bool { return m.name == fdLeak }) {
-		return nil, nil
-	}
 	var files []*os.File
 	for range 2 {
 		f, err := os.Open(v.Database)
 		if err != nil {
+			closeAll(files)
 			return nil, reason.New(reason.System, "lay out the self-check: %w", err)
 		}
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
