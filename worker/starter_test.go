@@ -118,6 +118,17 @@ func TestAStarterOutsideThatEnds(t *testing.T) {
 	}
 }
 
+// Whoever is seen by its starter is its box, with no process more.
+func TestARunBecomesItsBox(t *testing.T) {
+	p := newPlace(t)
+	p.serve()
+	cmd, out := start(t, p.botbox(nil, "run", "--", "sh", "-c", "echo up; sleep 300"))
+	line(t, out)
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid)); string(name) != "bwrap\n" {
+		t.Errorf("it is %q: %v", name, err)
+	}
+}
+
 var talked = rig.Output{Stdout: "heard\n", Stderr: "botbox: a box never runs as root; this one runs as maus\nto stderr\n", Code: 7}
 
 // talk runs a box whose command says what it hears until the end of that.
