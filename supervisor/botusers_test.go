@@ -21,7 +21,8 @@ func usersWorld(t *testing.T, vars ...string) *running {
 }
 
 // as is a command in the supervisor's namespaces, as the account with its
-// group among the supplementary ones, as a login has it.
+// group among the supplementary ones, as a login has it. It ends with the
+// nsenter before it, which botbox alone would outlive as a docker exec's.
 func (r *running) as(t testing.TB, id string, args ...string) *exec.Cmd {
 	t.Helper()
 	maus := rig.Account(t)
@@ -30,7 +31,7 @@ func (r *running) as(t testing.TB, id string, args ...string) *exec.Cmd {
 		who = []string{"--reuid", id, "--regid", id, "--clear-groups"}
 	}
 	pid := fmt.Sprint(descendants(r.Process.Pid)[0])
-	cmd := exec.Command("nsenter", append(append([]string{"-t", pid, "-m", "-p", "setpriv"}, who...), args...)...)
+	cmd := exec.Command("nsenter", append(append([]string{"-t", pid, "-m", "-p", "setpriv", "--pdeathsig", "KILL"}, who...), args...)...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + maus.HomeDir, "OMB_RUN_DIR=" + r.out + "/run", "OMB_STATE_DIR=" + r.out + "/state", "OMB_BOT_USERS=1"}
 	cmd.Dir = "/"
 	return cmd

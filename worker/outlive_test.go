@@ -16,10 +16,18 @@ import (
 	"github.com/openmausbot/botbox/worker/internal/gate/gatetest"
 )
 
-// supervise runs a supervisor in process and mount namespaces of its own, with a
-// driver that asks its worker for a box of that spec, and waits until it listens.
-// The log is a file.
+// supervise runs a supervisor with a driver that asks its worker for a box of
+// that spec.
 func (p *place) supervise(spec string) (log string) {
+	p.t.Helper()
+	log, _ = p.supervised("--plain", "--", filepath.Join(p.bin, "botbox"), "run", "--spec", spec)
+	return log
+}
+
+// supervised runs a supervisor with these words in process and mount namespaces
+// of its own, and waits until its worker listens. It gives its log, a file, and
+// its parent.
+func (p *place) supervised(words ...string) (log string, parent int) {
 	p.t.Helper()
 	top := rig.Dir(p.t) // of root's, which makes its own beside the two
 	if err := errors.Join(os.Chown(top, 0, 0), os.Chmod(top, 0o755)); err != nil {
@@ -33,8 +41,7 @@ func (p *place) supervise(spec string) (log string) {
 		p.t.Fatal(err)
 	}
 	defer said.Close()
-	cmd := exec.Command("unshare", "-pfm", "--mount-proc", "--kill-child", filepath.Join(p.bin, "botbox-supervisor"),
-		"--plain", "--", filepath.Join(p.bin, "botbox"), "run", "--spec", spec)
+	cmd := exec.Command("unshare", append([]string{"-pfm", "--mount-proc", "--kill-child", filepath.Join(p.bin, "botbox-supervisor")}, words...)...)
 	cmd.Env = rig.Env(p.t, "/root", "OMB_RUN_DIR="+p.run, "OMB_STATE_DIR="+p.state, "OMB_LOG=text")
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
@@ -49,7 +56,7 @@ func (p *place) supervise(spec string) (log string) {
 		}
 	})
 	rig.Eventually(p.t, 10*time.Second, "the worker listens", p.listens)
-	return log
+	return log, cmd.Process.Pid
 }
 
 // killWorker kills the worker when it has been at work for a while, and waits

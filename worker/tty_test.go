@@ -37,6 +37,16 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
+	term := readTerminal(t, blocking)
+	term.end = make(chan int, 1)
+	go func() { term.end <- rig.Code(cmd.Wait()) }()
+	t.Cleanup(func() { cmd.Process.Kill() })
+	return term
+}
+
+// readTerminal reads what comes on a terminal.
+func readTerminal(t *testing.T, blocking *os.File) *terminal {
+	t.Helper()
 	// A blocked read would keep the terminal open although it is closed.
 	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	blocking.Close()
@@ -47,7 +57,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 		t.Fatal(err)
 	}
 	tty := os.NewFile(uintptr(fd), "terminal")
-	term := &terminal{t: t, tty: tty, seen: make(chan string, 1024), end: make(chan int, 1)}
+	term := &terminal{t: t, tty: tty, seen: make(chan string, 1024)}
 	go func() {
 		b := make([]byte, 4096)
 		for {
@@ -61,8 +71,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 			}
 		}
 	}()
-	go func() { term.end <- rig.Code(cmd.Wait()) }()
-	t.Cleanup(func() { cmd.Process.Kill(); tty.Close() })
+	t.Cleanup(func() { tty.Close() })
 	return term
 }
 

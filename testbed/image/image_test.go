@@ -345,6 +345,15 @@ func (b *bed) serves(t *testing.T, flags []string, hidepid string, warnings int)
 	if out := b.must(t, b.podman("exec", id, "botbox", "run", "--", "id", "-un")); !strings.Contains("\n"+out+"\n", "\nmaus\n") { // podman may bring what was said before it behind it
 		t.Error(out)
 	}
+	// The helper of an exec ends at once, and the box goes on.
+	for _, exec := range [][]string{{"exec"}, {"exec", "--tty"}} {
+		for range 4 {
+			out := rig.Run(t, b.podman(append(exec, id, "botbox", "run", "--", "sh", "-c", "sleep 0.5; [ ! -t 0 ] || echo on a terminal; echo lives; exit 7")...))
+			if out.Code != 7 || !strings.Contains(out.Stdout, "lives") || strings.Contains(out.Stdout, "on a terminal") != (len(exec) > 1) {
+				t.Errorf("%v: %+v", exec, out)
+			}
+		}
+	}
 	b.must(t, b.podman("stop", "--time", "20", id))
 	if code := b.must(t, b.podman("inspect", "--format", "{{.State.ExitCode}}", id)); code != "0" {
 		t.Errorf("status %s", code)

@@ -160,7 +160,7 @@ func (c *call) leased(s spec.Spec, f runFlags) (int, error) {
 		return 0, err
 	}
 	c.take(l, f.json)
-	if f.stay {
+	if f.stay || startedFromOutside() {
 		return c.stay(l, s)
 	}
 	return 0, l.Become(s.TTY)

@@ -50,7 +50,8 @@ func (k *Kit) Meet(p *Plan, within time.Duration) (*Live, error) {
 func (l *Live) meet(child <-chan int, p *Plan, within time.Duration) error {
 	deadline := time.Now().Add(within)
 	l.kit.entry.SetReadDeadline(deadline)
-	if h := l.kit.holder; h != nil {
+	h := l.kit.holder
+	if h != nil {
 		defer h.Close()
 		go func() {
 			if h.Wait() == nil {
@@ -74,7 +75,9 @@ func (l *Live) meet(child <-chan int, p *Plan, within time.Duration) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(deadline):
 		return reason.New(reason.BoxFailed, "the box was not built in %v", within)
-	case err != nil || n == 0:
+	case err != nil || n == 0 || h != nil && h.ended():
+		// A parent may have died before bubblewrap asked to die with it. Then
+		// nobody would end the box.
 		return reason.New(reason.BoxFailed, "bubblewrap ended before the engine could start")
 	case flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 || sender == nil:
 		return reason.New(reason.BoxFailed, "what the box sent first is malformed")

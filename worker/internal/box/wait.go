@@ -75,8 +75,8 @@ func (p *Process) Close() {
 	}
 }
 
-// HeldBy says which process becomes bubblewrap. When that one ends early, no
-// time is lost on waiting for a box that nobody builds.
+// HeldBy says which process becomes bubblewrap, or stays its parent. When that
+// one ends early, no time is lost on waiting for a box that nobody builds.
 func (k *Kit) HeldBy(pid int) {
 	if p, err := openProcess(pid); err == nil {
 		k.holder = p
