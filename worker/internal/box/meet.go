@@ -182,6 +182,12 @@ func (l *Live) identify(sender *unix.Ucred, child <-chan int) error {
 	}
 	select {
 	case pid := <-child:
+		// bubblewrap counts in the PID namespace of whoever asked, which may be
+		// below ours. Another bot's processes are not shown to us; there its
+		// word is looked at in checkBox.
+		if parent, err := parentOf(l.Engine.Pid); err == nil {
+			pid = parent
+		}
 		if l.Init, err = openProcess(pid); err != nil {
 			return reason.New(reason.BoxFailed, "the box's first process is gone: %w", err)
 		}
