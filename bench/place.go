@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/openmausbot/botbox/bench/started"
 )
 
 // place is where the boxes of the benchmark live.
@@ -43,7 +45,7 @@ func newPlace(folder string) (*place, error) {
 	}
 	p.env = []string{"PATH=/usr/bin:/bin", "HOME=" + top + "/home", "OMB_RUN_DIR=" + top + "/run", "OMB_STATE_DIR=" + top + "/state"}
 	p.worker = p.command(filepath.Join(bin, "botbox"), "serve")
-	if err := p.worker.Start(); err != nil {
+	if err := started.AsWorker(p.worker); err != nil {
 		return p, err
 	}
 	for range 1000 {

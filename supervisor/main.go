@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/openmausbot/botbox/shared/posture"
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
 	"github.com/openmausbot/botbox/supervisor/internal/control"
@@ -24,6 +25,7 @@ func main() {
 	// Close-on-exec and not closed: one may be the Go runtime's own by now.
 	closed := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	unix.Umask(0o077)
+	unix.Prctl(unix.PR_SET_TIMERSLACK, posture.OurTimerSlack, 0, 0, 0) // for after the exec, and for the worker
 	b := &boot{args: os.Args[1:], env: os.Environ()}
 	os.Clearenv()
 	b.log = control.NewLog(b.env)

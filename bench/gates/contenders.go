@@ -14,6 +14,7 @@ type contender struct {
 	env    []string
 	config string // of a file that argv names
 	policy bool   // it refuses private addresses
+	ours   bool   // it is started as the supervisor starts the worker
 
 	address string
 	process *exec.Cmd
@@ -45,7 +46,7 @@ func rows(top string) []*contender {
 	libs := []string{"LD_LIBRARY_PATH=" + root + "/usr/lib/" + lib}
 	return []*contender{
 		{name: "bare relay", argv: []string{top + "/bench", "relay", "HOST:PORT"}},
-		{name: "botbox egress gate", argv: []string{top + "/alone", "HOST:PORT"}, policy: true},
+		{name: "botbox egress gate", argv: []string{top + "/alone", "HOST:PORT"}, policy: true, ours: true},
 		{name: "smokescreen", argv: []string{top + "/peers/smokescreen", "--listen-ip", "HOST", "--listen-port", "PORT"}, policy: true},
 		{name: "elazarl/goproxy", argv: []string{top + "/peers/goproxy", "HOST:PORT"}},
 		{name: "tinyproxy", argv: []string{root + "/usr/bin/tinyproxy", "-d", "-c", "CONFIG"}, env: libs, config: `

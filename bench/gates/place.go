@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/openmausbot/botbox/bench/started"
 )
 
 const (
@@ -144,7 +146,11 @@ func (p *place) start(c *contender) error {
 	c.process.Dir = "/"
 	c.process.Env = append([]string{"PATH=/usr/bin:/bin"}, c.env...)
 	c.process.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred, Pdeathsig: syscall.SIGKILL}
-	if err := c.process.Start(); err != nil {
+	start := (*exec.Cmd).Start
+	if c.ours {
+		start = started.AsWorker
+	}
+	if err := start(c.process); err != nil {
 		return err
 	}
 	return answers(c.address)

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/openmausbot/botbox/shared/posture"
 	"github.com/openmausbot/botbox/shared/reason"
 	"github.com/openmausbot/botbox/shared/wire"
 )
@@ -48,6 +50,8 @@ func Plain() (status int, err error) {
 	}
 	path, err := lookPath(start.Argv[0], os.Getenv("PATH"))
 	if err == nil {
+		runtime.LockOSThread() // it is the calling thread's, which the exec keeps
+		unix.Prctl(unix.PR_SET_TIMERSLACK, posture.PlainTimerSlack, 0, 0, 0)
 		err = syscall.Exec(path, start.Argv, plainEnv(start.Env))
 	}
 	status = reason.ExitNotRunnable
