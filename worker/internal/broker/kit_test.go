@@ -144,6 +144,14 @@ func (s *stage) kinds() map[Kind]int {
 	return n
 }
 
+// connections gives how many of a box's connections are counted. Those of
+// other boxes may end meanwhile.
+func (s *stage) connections(box string) int {
+	s.Broker.mu.Lock()
+	defer s.Broker.mu.Unlock()
+	return len(s.conns[box])
+}
+
 // await waits until an event of the kind was logged: a request's event comes
 // after its last byte.
 func (s *stage) await(kind Kind, match func(Event) bool) Event {
@@ -158,7 +166,7 @@ func (s *stage) await(kind Kind, match func(Event) bool) Event {
 		}
 		s.mu.Unlock()
 	}
-	s.t.Fatalf("no %s event came, of %+v", kind, s.events)
+	s.t.Fatalf("no %s event came, of %+v", kind, s.heard())
 	return Event{}
 }
 
