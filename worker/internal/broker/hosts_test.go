@@ -49,19 +49,7 @@ func (n named) Accept() (net.Conn, error) {
 // serveHost opens what the gate opens for a box's connections to a host.
 func (s *stage) serveHost(box, host string) string {
 	s.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.ServeHosts(named{l, host}, box) }()
-	s.t.Cleanup(func() {
-		l.Close()
-		if err := <-done; err != nil {
-			s.t.Errorf("ServeHosts: %v", err)
-		}
-	})
-	return l.Addr().String()
+	return s.open(func(l net.Listener) error { return s.ServeHosts(named{l, host}, box) })
 }
 
 // leadTo lets the broker find up at both hosts, and notes every dial.

@@ -144,6 +144,14 @@ func (s *stage) kinds() map[Kind]int {
 	return n
 }
 
+// connections gives how many of a box's connections are counted. Those of
+// other boxes may end meanwhile.
+func (s *stage) connections(box string) int {
+	s.Broker.mu.Lock()
+	defer s.Broker.mu.Unlock()
+	return len(s.conns[box])
+}
+
 // await waits until an event of the kind was logged: a request's event comes
 // after its last byte.
 func (s *stage) await(kind Kind, match func(Event) bool) Event {
@@ -158,26 +166,51 @@ func (s *stage) await(kind Kind, match func(Event) bool) Event {
 		}
 		s.mu.Unlock()
 	}
-	s.t.Fatalf("no %s event came, of %+v", kind, s.events)
+	s.t.Fatalf("no %s event came, of %+v", kind, s.heard())
 	return Event{}
 }
 
 // serve opens a listener for box and gives its address.
 func (s *stage) serve(box string) string {
 	s.t.Helper()
+	return s.open(func(l net.Listener) error { return s.Serve(l, box) })
+}
+
+// open returns when serve waits for connections: a broker that is closed
+// before refuses to serve at all, which the test of that shows.
+func (s *stage) open(serve func(net.Listener) error) string {
+	s.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(l, box) }()
+	accepts, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- serve(&firstAccept{Listener: l, accepts: accepts}) }()
+	select {
+	case <-accepts:
+	case err := <-done:
+		l.Close()
+		s.t.Fatalf("the listener is not served: %v", err)
+	}
 	s.t.Cleanup(func() {
 		l.Close()
 		if err := <-done; err != nil {
-			s.t.Errorf("Serve: %v", err)
+			s.t.Errorf("serve: %v", err)
 		}
 	})
 	return l.Addr().String()
+}
+
+// firstAccept tells when somebody begins to wait for connections.
+type firstAccept struct {
+	net.Listener
+	once    sync.Once
+	accepts chan struct{}
+}
+
+func (l *firstAccept) Accept() (net.Conn, error) {
+	l.once.Do(func() { close(l.accepts) })
+	return l.Listener.Accept()
 }
 
 // vendors leads the connections to the vendors' own hosts to up, over TLS: a

@@ -446,7 +446,7 @@ func TestOldTransportHearsRefusals(t *testing.T) {
 		t.Errorf("%q", e)
 	}
 	l.conn.Close()
-	time.Sleep(100 * time.Millisecond)
+	s.await(Requesting, func(e Event) bool { return e.Method == "GET" }) // the stream is not known any more
 	if a := send(t, s.addr, "POST", to, mcpHead(), callEcho); a.status != 502 || !strings.Contains(a.body, "refused the key") {
 		t.Errorf("without a stream: %+v", a)
 	}

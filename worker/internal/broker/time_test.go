@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -248,14 +249,15 @@ func TestASilentWebSocketStands(t *testing.T) {
 	})
 }
 
-// Ten events, a tenth of a second apart: each is there before the next is
-// sent, on a real connection. Compressed ones come as fast.
+// Ten events, on a real connection: each is there before the next is sent, and
+// at once. Compressed ones come as fast.
 func TestEventsComeAsTheyAreSent(t *testing.T) {
+	const atOnce = 100 * time.Millisecond
 	for _, encoding := range []string{"", "gzip"} {
 		up, s := newUpstream(t), newStage(t, nil)
 		addr := s.serve("b1")
 		token, _ := s.issue("b1", up.URL)
-		sent, came := make(chan time.Time, 10), make([]time.Time, 0, 10)
+		sent, came := make(chan time.Time, 10), make(chan bool)
 		up.then = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			if encoding != "" {
@@ -269,7 +271,12 @@ func TestEventsComeAsTheyAreSent(t *testing.T) {
 					f.Flush()
 				}
 				w.(http.Flusher).Flush()
-				time.Sleep(100 * time.Millisecond)
+				select {
+				case <-came:
+				case <-time.After(10 * time.Second):
+					t.Errorf("%q: event %d does not come before the next one is sent", encoding, i)
+					panic(http.ErrAbortHandler)
+				}
 			}
 			z.Close()
 		}
@@ -277,26 +284,22 @@ func TestEventsComeAsTheyAreSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := bufio.NewScanner(res.Body)
-		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), "data: ") {
-				came = append(came, time.Now())
+		var took []time.Duration
+		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+			if lines.Text() == fmt.Sprintf("data: %d", len(took)) {
+				took = append(took, time.Since(<-sent))
+				came <- true
 			}
 		}
 		res.Body.Close()
-		close(sent)
-		if len(came) != 10 {
-			t.Fatalf("%q: %d events came, %v", encoding, len(came), lines.Err())
+		if len(took) != 10 {
+			t.Fatalf("%q: %d events came", encoding, len(took))
 		}
-		began, worst := <-sent, time.Duration(0)
-		for i, at := range came {
-			worst = max(worst, at.Sub(began))
-			next, more := <-sent
-			if more && at.After(next) {
-				t.Errorf("%q: event %d came after the next one was sent", encoding, i)
-			}
-			began = next
+		// A busy machine holds one or another up; who waits for more holds up each.
+		slices.Sort(took)
+		if half := took[len(took)/2]; half > atOnce {
+			t.Errorf("%q: half of the events took %v or longer", encoding, half)
 		}
-		t.Logf("%q: the slowest took %v", encoding, worst)
+		t.Logf("%q: the slowest took %v", encoding, took[len(took)-1])
 	}
 }

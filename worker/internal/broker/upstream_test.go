@@ -7,14 +7,38 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
+// rawConns are the connections that came to a rawUpstream, and how many.
+type rawConns struct {
+	atomic.Int64
+	mu  sync.Mutex
+	all []net.Conn
+}
+
+func (c *rawConns) add(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, conn)
+	c.Add(1)
+}
+
+// hangUp closes them; when it returns, the other side could know.
+func (c *rawConns) hangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		conn.Close()
+	}
+}
+
 // rawUpstream answers each request with the bytes that answer gives, and
 // closes the connection then if it says so.
-func rawUpstream(t *testing.T, answer func(n int64) (bytes string, closes bool)) (url string, conns *atomic.Int64) {
+func rawUpstream(t *testing.T, answer func(n int64) (bytes string, closes bool)) (url string, conns *rawConns) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -22,14 +46,14 @@ func rawUpstream(t *testing.T, answer func(n int64) (bytes string, closes bool))
 	}
 	t.Cleanup(func() { l.Close() })
 	var requests atomic.Int64
-	conns = new(atomic.Int64)
+	conns = new(rawConns)
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			conns.Add(1)
+			conns.add(c)
 			go func() {
 				defer c.Close()
 				for br := bufio.NewReader(c); ; {
@@ -55,7 +79,7 @@ func rawUpstream(t *testing.T, answer func(n int64) (bytes string, closes bool))
 func TestAnUpstreamThatClosesIdleConnections(t *testing.T) {
 	for name, closes := range map[string]bool{"control: it keeps them": false, "it closes them": true} {
 		url, conns := rawUpstream(t, func(int64) (string, bool) {
-			return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", closes
+			return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", false
 		})
 		s := newStage(t, nil)
 		addr := s.serve("b1")
@@ -66,9 +90,12 @@ func TestAnUpstreamThatClosesIdleConnections(t *testing.T) {
 			if got.status != 200 || got.body != "{}" {
 				t.Fatalf("%s: request %d: %d %q", name, i, got.status, got.body)
 			}
-			time.Sleep(10 * time.Millisecond)
+			s.awaitIdle(1)
+			if closes {
+				conns.hangUp()
+			}
 		}
-		if n := conns.Load(); closes != (n == requests) {
+		if n := conns.Load(); n != map[bool]int64{false: 1, true: requests}[closes] {
 			t.Errorf("%s: %d connections for %d requests", name, n, requests)
 		}
 	}

@@ -250,6 +250,9 @@ func TestAWebSocketEndsWithEachSideAndWithItsToken(t *testing.T) {
 					t.Fatalf("%q, %v", first, err)
 				}
 			}
+			if n := s.connections("b1"); n != 1 {
+				t.Fatalf("control: %d connections are counted while it is open", n)
+			}
 			begin := time.Now()
 			switch how {
 			case "box":
@@ -275,8 +278,8 @@ func TestAWebSocketEndsWithEachSideAndWithItsToken(t *testing.T) {
 			}
 			s.await(Requesting, func(e Event) bool { return e.Status == 101 && e.Code == want })
 			t.Logf("both sides ended after %v", time.Since(begin))
-			if len(s.conns["b1"]) != 0 {
-				t.Errorf("%d connections are still counted", len(s.conns["b1"]))
+			if n := s.connections("b1"); n != 0 {
+				t.Errorf("%d connections are still counted", n)
 			}
 		})
 	}
