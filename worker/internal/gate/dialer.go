@@ -132,10 +132,13 @@ func (d *Dialer) connect(ctx context.Context, ap netip.AddrPort) (*net.TCPConn, 
 			return nil
 		},
 	}
-	t, err := nd.DialTCP(ctx, "tcp", netip.AddrPort{}, ap)
+	// Not DialTCP: that binds the socket first, and then a port of this machine
+	// serves one connection and not one to each host.
+	c, err := nd.DialContext(ctx, "tcp", ap.String())
 	if err != nil {
 		return nil, err
 	}
+	t := c.(*net.TCPConn)
 	// The belt: an address that became ours since the routing table was
 	// asked shows here, because the kernel then takes it for the source too.
 	if !d.excepted(ap) && addrOf(t.RemoteAddr()) == addrOf(t.LocalAddr()) {

@@ -44,7 +44,8 @@ var mutations = []mutation{
 	{
 		name: "dial-by-name",
 		edits: []rig.Edit{
-			{"dialer.go", "c, err := d.race(ctx, targets)", `if again, r := d.lookup(ctx, h.Name); h.Name != "" && r == nil {
+			{"dialer.go", "c, err := d.race(ctx, targets)", `if h.Name == "" {
+	} else if again, r := d.lookup(ctx, h.Name); r == nil {
 		ap := netip.AddrPortFrom(again[0].Unmap(), h.Port)
 		if d.dialing != nil {
 			d.dialing(ap)
