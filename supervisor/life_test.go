@@ -341,7 +341,7 @@ func TestServiceManagerHearsReadyAndStopping(t *testing.T) {
 		if raw, err := conn.SyscallConn(); err != nil || raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1) }) != nil || err != nil {
 			t.Fatal(err)
 		}
-		r := start(t, world{child: child, vars: "WATCHDOG_USEC=200000 NOTIFY_SOCKET=" + dir + "/s", setup: fmt.Sprintf("mount --bind %s %q", dir, "$W/r"+dir)})
+		r := start(t, world{child: child, vars: "WATCHDOG_USEC=200000 NOTIFY_SOCKET=" + dir + "/s", setup: fmt.Sprintf("mkdir -p %[2]q && mount --bind %[1]s %[2]q", dir, "$W/r"+dir)})
 		pid := r.supervisor(t)
 		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		hear := func() string {

@@ -41,7 +41,7 @@ func (m *machine) sudoer(t *testing.T) (home string, wrap func(string) string) {
 	m.must(t, time.Minute, `useradd --create-home --shell /bin/sh dev && cat >/etc/sudoers.d/dev <<END
 dev ALL=(ALL) NOPASSWD: ALL
 # Where modules come from, on a machine without a network of its own.
-Defaults env_keep += "GOPROXY GOCACHE GOTOOLCHAIN"
+Defaults env_keep += "GOPROXY GOCACHE GOTOOLCHAIN NODE_EXTRA_CA_CERTS"
 END`)
 	return "home/dev", func(script string) string {
 		file := filepath.Join(m.dir, "upper/srv/script")

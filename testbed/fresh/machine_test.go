@@ -28,7 +28,7 @@ var suites = []string{"bookworm", "trixie"}
 
 // machine is a fresh root file system that remembers what is done in it.
 type machine struct {
-	dir   string // upper, work, root, compiled
+	dir   string // upper, work, root, compiled, var-tmp
 	lower string
 }
 
@@ -58,7 +58,7 @@ func newMachine(t *testing.T, suite string, layers ...string) *machine {
 	for _, layer := range layers {
 		m.lower = layer + ":" + m.lower
 	}
-	for _, name := range []string{"upper/srv", "work", "root", "compiled/upper", "compiled/work"} {
+	for _, name := range []string{"upper/srv", "work", "root", "var-tmp", "compiled/upper", "compiled/work"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,9 @@ func goEnv(t *testing.T, name string) string {
 // clone puts a clean clone of this checkout's last commit into the machine.
 func (m *machine) clone(t *testing.T, at string) {
 	t.Helper()
-	command(t, "go", "mod", "download") // what a newcomer would fetch is lent
+	for _, module := range []string{".", "testbed/schema"} { // what a newcomer would fetch is lent
+		command(t, "go", "-C", filepath.Join(rig.Root(), module), "mod", "download")
+	}
 	command(t, "git", "-c", "safe.directory=*", "clone", "--quiet", "file://"+rig.Root(), filepath.Join(m.dir, "upper", at))
 }
 
