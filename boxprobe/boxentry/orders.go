@@ -83,7 +83,7 @@ func ports(list string) ([]int, error) {
 	return all, nil
 }
 
-// timerSlack is the kernel's own, in nanoseconds: the worker's is a hundred
+// timerSlack is the kernel's own, in nanoseconds: the worker's is two hundred
 // times that, and what it starts would have it too.
 const timerSlack = 50_000
 
