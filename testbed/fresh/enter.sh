@@ -6,7 +6,7 @@
 #
 # In FOLDER are upper, work and var-tmp, which keep what is written, and an empty root;
 # LOWER is what lies under them, as overlayfs names it. From this machine come
-# the kernel, the network, and in /run/lent the Go tree (GOROOT), the modules
+# the kernel, the network, and in /srv/lent the Go tree (GOROOT), the modules
 # (GOMODCACHE), a copy of what Go compiled before (GOCACHE) and the roots.
 set -eu
 dir=$1 lower=$2 root=$1/root
@@ -36,17 +36,17 @@ mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount --bind "$dir/var-tmp" "$root/var/tmp"
 chmod 1777 "$root/var/tmp"
 
-mkdir -p "$root/run/lent/go" "$root/run/lent/modules" "$root/run/lent/compiled"
-mount --bind "$GOROOT" "$root/run/lent/go"
-mount --bind "$GOMODCACHE/cache/download" "$root/run/lent/modules"
-mount -t overlay -o "lowerdir=$GOCACHE,upperdir=$dir/compiled/upper,workdir=$dir/compiled/work" overlay "$root/run/lent/compiled"
+mkdir -p "$root/srv/lent/go" "$root/srv/lent/modules" "$root/srv/lent/compiled"
+mount --bind "$GOROOT" "$root/srv/lent/go"
+mount --bind "$GOMODCACHE/cache/download" "$root/srv/lent/modules"
+mount -t overlay -o "lowerdir=$GOCACHE,upperdir=$dir/compiled/upper,workdir=$dir/compiled/work" overlay "$root/srv/lent/compiled"
 # The roots that this machine trusts belong to its network.
 roots=/etc/ssl/certs/ca-certificates.crt
 [ -e "$roots" ] || roots=/dev/null
-: >"$root/run/lent/roots.pem"
-mount --bind "$roots" "$root/run/lent/roots.pem"
+: >"$root/srv/lent/roots.pem"
+mount --bind "$roots" "$root/srv/lent/roots.pem"
 # Whoever works in there may add to the copy.
-find "$root/run/lent/compiled" -maxdepth 1 -type d -exec chmod 1777 {} +
+find "$root/srv/lent/compiled" -maxdepth 1 -type d -exec chmod 1777 {} +
 # Bound, not written: no file of this machine's is left in the tree.
 for file in resolv.conf hosts; do
 	[ -e "$root/etc/$file" ] || : >"$root/etc/$file"
@@ -57,5 +57,5 @@ cd "$root"
 pivot_root . mnt
 umount -l /mnt
 cd /
-exec env -i PATH=/run/lent/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-	GOTOOLCHAIN=local GOPROXY=file:///run/lent/modules GOCACHE=/run/lent/compiled NODE_EXTRA_CA_CERTS=/run/lent/roots.pem BOTBOX_MUST_RUN=1 "$@"
+exec env -i PATH=/srv/lent/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+	GOTOOLCHAIN=local GOPROXY=file:///srv/lent/modules GOCACHE=/srv/lent/compiled NODE_EXTRA_CA_CERTS=/srv/lent/roots.pem BOTBOX_MUST_RUN=1 "$@"

@@ -71,7 +71,7 @@ func TestRun(t *testing.T) {
 	for _, suite := range suites {
 		t.Run(suite, func(t *testing.T) {
 			m := newMachine(t, suite)
-			if got := m.run(t, time.Minute, "for p in bwrap curl git sudo make go; do command -v $p; done"); got.Stdout != "/usr/bin/make\n/run/lent/go/bin/go\n" {
+			if got := m.run(t, time.Minute, "for p in bwrap curl git sudo make go; do command -v $p; done"); got.Stdout != "/usr/bin/make\n/srv/lent/go/bin/go\n" {
 				t.Fatalf("the machine is not fresh: %+v", got)
 			}
 			home, wrap := m.as(t, suite)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"regexp"
 	"strings"
 	"sync"
@@ -108,10 +109,10 @@ func (b *bed) builder() []string {
 		out, _ := exec.Command("go", "env", name).Output()
 		return strings.TrimSpace(string(out))
 	}
-	return []string{"-n", "buildah", "bud", "--isolation", "chroot", "--layers", "--pull-never",
+	return append([]string{"-n", "buildah", "bud", "--isolation", "chroot", "--layers", "--pull-never",
 		"--build-arg", "BUILD=" + rig.Build, "--build-arg", "GOPROXY=file:///modules",
 		"-v", env("GOROOT") + ":/usr/local/go:ro", "-v", env("GOMODCACHE") + "/cache/download:/modules:ro",
-		"-v", env("GOCACHE") + ":/root/.cache/go-build"}
+		"-v", env("GOCACHE") + ":/root/.cache/go-build"}, limits...)
 }
 
 func (b *bed) podman(args ...string) *exec.Cmd {
@@ -159,11 +160,14 @@ func (b *bed) remove() {
 	}
 }
 
-// Flags that a container is run with here whatever the row: the limits because of
-// this kind of machine, whose root may raise none; the last so that a container's
-// cgroups go with it, where podman would leave an empty folder of its own in each
-// tree (runc refuses to do without any).
-var always = []string{"--pull", "never", "--network", "none", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096", "--cgroup-parent", "/"}
+// limits are there because of this kind of machine, whose root may raise none,
+// as podman would from its version 5 on.
+var limits = []string{"--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"}
+
+// Flags that a container is run with here whatever the row: the last so that a
+// container's cgroups go with it, where podman would leave an empty folder of its
+// own in each tree (runc refuses to do without any).
+var always = slices.Concat([]string{"--pull", "never", "--network", "none"}, limits, []string{"--cgroup-parent", "/"})
 
 // working are the flags that the README names for podman.
 var working = []string{"--cap-add", "SYS_ADMIN", "--security-opt", "unmask=ALL"}

@@ -99,7 +99,7 @@ mount --bind / /run/root
 umount -R /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
 printf '[Service]\nWatchdogSec=6\n' >/run/extra/watchdog.conf
-printf '[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nTimeoutStartSec=240\nExecStart=/bin/sh /check.sh\n[Install]\nWantedBy=default.target\n' >/run/extra/check.service
+printf '[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nTimeoutStartSec=240\nExecStartPre=-/bin/umount /proc/kmsg /proc/sys/kernel/random/boot_id\nExecStart=/bin/sh /check.sh\n[Install]\nWantedBy=default.target\n' >/run/extra/check.service
 script=$1 out=$2
 shift 2
 SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 exec timeout 270 systemd-nspawn -q --register=no --keep-unit --private-network --console=pipe --link-journal=no \
@@ -179,12 +179,15 @@ func TestPage(t *testing.T) {
 	clone, script := filepath.Join(dir, "botbox"), filepath.Join(dir, "script.sh")
 	run(t, "git", "-c", "safe.directory=*", "clone", "--quiet", "file://"+rig.Root(), clone)
 	text := "export HOME=/root LC_ALL=C.UTF-8 PATH='" + os.Getenv("PATH") + "'\n"
-	for _, name := range []string{"GOMODCACHE", "GOCACHE"} { // what a host that builds has
-		value, err := exec.Command("go", "env", name).Output()
+	binds := []string{"--bind=" + clone + ":/srv/botbox", "--bind-ro=" + dir + "/page.sh:/page.sh"}
+	for _, name := range []string{"GOROOT", "GOMODCACHE", "GOCACHE"} { // what a host that builds has
+		out, err := exec.Command("go", "env", name).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
-		text += "export " + name + "='" + strings.TrimSpace(string(value)) + "'\n"
+		value := strings.TrimSpace(string(out))
+		text += "export " + name + "='" + value + "'\n"
+		binds = append(binds, "--overlay="+value+"::"+value) // what is written is thrown away
 	}
 	// A machine for builds has one of these, which lets no package start anything.
 	text += "rm -f /usr/sbin/policy-rc.d\n"
@@ -197,7 +200,7 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out := host(t, script, "--bind="+clone+":/srv/botbox", "--bind-ro="+dir+"/page.sh:/page.sh")
+	out := host(t, script, binds...)
 	read := func(name string) string {
 		b, _ := os.ReadFile(filepath.Join(out, name))
 		return string(b)
