@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,7 +33,7 @@ func TestBuildArguments(t *testing.T) {
 	}
 	dir := t.TempDir()
 	// npm as it is set up here: the authority that it trusts. The rest is its own.
-	authority := "/etc/ssl/certs/ca-certificates.crt"
+	authority := cmp.Or(os.Getenv("NODE_EXTRA_CA_CERTS"), "/etc/ssl/certs/ca-certificates.crt")
 	for name, content := range map[string]string{
 		"Dockerfile": strings.ReplaceAll(string(text), "\nFROM debian:trixie-slim", "\nFROM localhost/networked"),
 		"npmrc":      "cafile=/authority.crt\n",

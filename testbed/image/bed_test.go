@@ -8,8 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +77,10 @@ func (b *bed) make() (err error) {
 	if b.dir, err = os.MkdirTemp("/var/tmp", "botbox-image"); err != nil {
 		return err
 	}
+	// A pod's user has to get to what is mounted for it.
+	if err := os.Chmod(b.dir, 0o711); err != nil {
+		return err
+	}
 	for name, text := range map[string]string{
 		"storage.conf":      fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", b.dir+"/graph", b.dir+"/run"),
 		"golang/Dockerfile": "FROM " + debian + "\nENV PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
@@ -124,7 +128,8 @@ func (b *bed) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { cancel(); return cmd.Process.Kill() }
 	cmd.WaitDelay = time.Second
-	cmd.Env = append(os.Environ(), "CONTAINERS_STORAGE_CONF="+b.dir+"/storage.conf", "TMPDIR="+b.dir)
+	cmd.Env = append(os.Environ(), "CONTAINERS_STORAGE_CONF="+b.dir+"/storage.conf", "TMPDIR="+b.dir,
+		"PODMAN_IGNORE_CGROUPSV1_WARNING=1") // it would stand in every answer
 	return cmd
 }
 
