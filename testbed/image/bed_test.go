@@ -174,6 +174,11 @@ var limits = []string{"--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:40
 // own in each tree (runc refuses to do without any).
 var always = slices.Concat([]string{"--pull", "never", "--network", "none"}, limits, []string{"--cgroup-parent", "/"})
 
+// noTmpfs: with a root that nobody can write, podman gives a container more
+// folders than Docker and Kubernetes do, or one fewer: from its version 5 on
+// /dev/shm is then read-only, too.
+var noTmpfs = []string{"--read-only-tmpfs=false", "--tmpfs", "/dev/shm"}
+
 // working are the flags that the README names for podman.
 var working = []string{"--cap-add", "SYS_ADMIN", "--security-opt", "unmask=ALL"}
 

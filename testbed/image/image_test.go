@@ -252,7 +252,7 @@ func TestCompose(t *testing.T) {
 		}
 	}
 	if strings.Contains(compose, "\n    read_only: true\n") {
-		flags = append(flags, "--read-only", "--read-only-tmpfs=false")
+		flags = append(append(flags, "--read-only"), noTmpfs...)
 	}
 	for _, want := range []string{"first\n", "first\nsecond\n"} { // two containers, one after the other
 		word := strings.Fields(want)

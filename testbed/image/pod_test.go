@@ -43,7 +43,7 @@ type container struct {
 // flags are podman's for a container of the pod. A runtime of Kubernetes gives
 // a pod without users of the node 65,536 of its own.
 func (p pod) flags(c container, volumes string) []string {
-	flags := []string{"--cap-drop", strings.Join(c.SecurityContext.Capabilities.Drop, ","), "--cap-add", strings.Join(c.SecurityContext.Capabilities.Add, ","), "--read-only-tmpfs=false"}
+	flags := []string{"--cap-drop", strings.Join(c.SecurityContext.Capabilities.Drop, ","), "--cap-add", strings.Join(c.SecurityContext.Capabilities.Add, ",")}
 	if !p.HostUsers {
 		flags = append(flags, "--uidmap", "0:200000:65536", "--gidmap", "0:200000:65536")
 	}
@@ -51,7 +51,7 @@ func (p pod) flags(c container, volumes string) []string {
 		flags = append(flags, "--security-opt", "unmask=ALL")
 	}
 	if c.SecurityContext.ReadOnlyRootFilesystem {
-		flags = append(flags, "--read-only")
+		flags = append(append(flags, "--read-only"), noTmpfs...)
 	}
 	if p.SecurityContext.SeccompProfile.Type == "Unconfined" {
 		flags = append(flags, "--security-opt", "seccomp=unconfined")
