@@ -186,3 +186,26 @@ func TestAStaleReportIsNotOK(t *testing.T) {
 	said(`\"checks\":\"0/29\",\"failed\":[\"stale\"]`, "--signed")
 	said("the self-check is 0 hours old")
 }
+
+// Why no self-check can be carried out stands in the log: of its results each
+// can only say that it was not.
+func TestASelfCheckThatCannotBegin(t *testing.T) {
+	p := over(t, []rig.Edit{{"worker/internal/selfcheck/folder.go", `		{"/dev/shm"},
+	}`, `		{"/nowhere"},
+	}`}})
+	p.env = append(p.env, "OMB_BOT_BOX=1")
+	name := filepath.Join(p.top, "log")
+	log, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	p.serveTo(log)
+	rig.Eventually(t, time.Minute, "its word in the log", func() bool {
+		text, _ := os.ReadFile(name)
+		return strings.Contains(string(text), "the self-check could not be carried out") && strings.Contains(string(text), "/nowhere")
+	})
+	if out := rig.Run(t, p.botbox(nil, "report", "--json")); !strings.Contains(out.Stdout, `"checks":"0/29"`) {
+		t.Errorf("the report: %+v", out)
+	}
+}

@@ -41,10 +41,23 @@ func (s *state) check() (report.Checks, error) {
 	basis := s.basis() // what changes while it runs makes it stale
 	checks, err := selfcheck.Run(s.w.runner, s.probe, selfcheck.Wish{Profile: "seed", Stop: s.stop})
 	checks.Basis = basis
+	if err != nil {
+		s.unclear(err)
+	}
 	if len(checks.Results) > 0 { // also with an error: what could not be checked has failed
 		s.settle(checks)
 	}
 	return checks, err
+}
+
+// unclear says why a self-check could not be carried out, which its results do
+// not. One that was told to stop needs no word.
+func (s *state) unclear(err error) {
+	select {
+	case <-s.stop:
+	default:
+		s.w.log.Warn("the self-check could not be carried out", slog.String("cause", err.Error()))
+	}
 }
 
 // end returns when the self-check that was under way, and has been told to
