@@ -169,19 +169,6 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-func FuzzParentOf(f *testing.F) {
-	f.Add("7 (a) b) S 6 7 7 0")
-	f.Fuzz(func(t *testing.T, text string) { parentOf(text) })
-}
-
-func TestParentOf(t *testing.T) {
-	for text, want := range map[string]int{"7 (a) S 6 7": 6, "7 (a) S 5 (b) R 8 9": 8, "7 (a": 0, "": 0, "7 (a) S": 0} {
-		if got, err := parentOf(text); got != want || (err == nil) != (want != 0) {
-			t.Errorf("%q: %d %v", text, got, err)
-		}
-	}
-}
-
 func frame(verb wire.Verb, kv ...string) wire.Frame {
 	f := wire.Frame{Verb: verb, Args: map[string]string{}}
 	for i := 0; i < len(kv); i += 2 {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/openmausbot/botbox/shared/posture"
 	"github.com/openmausbot/botbox/supervisor/internal/privdrop"
 )
 
@@ -78,7 +79,7 @@ func writeAs(worker, pid int, id privdrop.Account, uid uint32) error {
 	if err != nil {
 		return kernelRefused{err}
 	}
-	if parent, err := parentOf(stat); err != nil || parent != worker {
+	if parent, err := posture.ParentOf(stat); err != nil || parent != worker {
 		return errors.New("the process is no child of the worker")
 	}
 	if err := isFresh(proc, id.UID); err != nil {
@@ -165,18 +166,4 @@ func readAt(proc int, name string) (string, error) {
 		return "", err
 	}
 	return string(b[:n]), nil
-}
-
-// parentOf reads the fourth field of a stat file. The second is the program's
-// name, which may hold anything.
-func parentOf(stat string) (int, error) {
-	end := strings.LastIndexByte(stat, ')')
-	if end < 0 {
-		return 0, errors.New("malformed stat file")
-	}
-	fields := strings.Fields(stat[end+1:])
-	if len(fields) < 2 {
-		return 0, errors.New("malformed stat file")
-	}
-	return strconv.Atoi(fields[1])
 }

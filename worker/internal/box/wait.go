@@ -2,16 +2,14 @@ package box
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/openmausbot/botbox/shared/posture"
 )
 
 // Process is a process that cannot be confused with another: signals go by
@@ -115,16 +113,11 @@ func readStatus(from io.Reader, child, exit chan<- int) {
 	}
 }
 
-// parentOf asks the kernel, which counts as we do: in proc_pid_stat(5) it is the
-// second word behind the name in brackets.
+// parentOf asks the kernel, which counts as we do.
 func parentOf(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	words := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name may hold anything
-	if len(words) < 2 {
-		return 0, errors.New("the form of /proc/PID/stat is another one")
-	}
-	return strconv.Atoi(words[1])
+	return posture.ParentOf(string(text))
 }
