@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,7 +140,16 @@ type checked struct {
 	Results []result
 }
 
-type result struct{ ID, Verdict, Why string }
+type result struct {
+	ID, Verdict, Why string
+	MS               int64
+}
+
+// slowest is the check that took longest.
+func (c checked) slowest() string {
+	r := slices.MaxFunc(c.Results, func(a, b result) int { return cmp.Compare(a.MS, b.MS) })
+	return fmt.Sprintf("%s took %d ms", r.ID, r.MS)
+}
 
 func (c checked) verdict(id string) string {
 	for _, r := range c.Results {
@@ -193,7 +204,7 @@ func fullSelfCheck(b *bed) (string, error) {
 			}
 		}
 		if len(late) == 0 {
-			return fmt.Sprintf("%d checks in %d runs", len(b.full.Results), run), nil
+			return fmt.Sprintf("%d checks in %d runs; %s", len(b.full.Results), run, c.slowest()), nil
 		}
 		if run == 3 {
 			return c.String(), fmt.Errorf("in %d runs no outcome of %v", run, late)

@@ -41,7 +41,7 @@ const within = 30 * time.Second
 // What the probe may have, so that it can reach the limits in a moment. Every
 // limit is set in the same way, whatever it is.
 const (
-	maxPids  = 256
+	maxPids  = 96
 	maxFiles = 512
 	tmpMB    = 16
 	fileMB   = 12
