@@ -77,11 +77,11 @@ var postureMutations = []postureMutation{
 		attr.Files = append(attr.Files, uintptr(null))`)},
 	{"one file of the worker's own", "", "fd /etc/passwd", []postureEdit{
 		{"worker/cli/user.go", closedOff, `unix.Open("/etc/passwd", unix.O_RDONLY|unix.O_CLOEXEC, 0)`}}},
-	{"one limit", "limit Max core file size", "limit Max core file size", second(`
+	{"one limit", "limit Max msgqueue size", "limit Max msgqueue size", second(`
 		var l unix.Rlimit
-		unix.Getrlimit(unix.RLIMIT_CORE, &l)
+		unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &l)
 		if l.Cur == 4096 { l.Cur = 0 } else { l.Cur = 4096 }
-		unix.Setrlimit(unix.RLIMIT_CORE, &l)`)},
+		unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &l)`)},
 	{"one limit of the worker's", "", "limit Max stack size", spawning(`
 		var l unix.Rlimit
 		unix.Getrlimit(unix.RLIMIT_STACK, &l)

@@ -34,12 +34,14 @@ var clients = []client{
 	{"curl", "curl", "curl -sS " + root + " && curl -sS http://www.example.com/", "hello over https\nhello over http\n", ""},
 	{"wget", "wget", `wget -q -t 1 --ca-certificate="$SSL_CERT_FILE" -O - ` + root, "hello over https\n", "https_proxy"},
 	{"git over https", "git", `git clone -q https://git.example.com/fruit.git && git -C fruit log --format=%s && cat fruit/note`, "first\nseed\n", ""},
-	{"git over ssh", "git ssh", sshKeys + `
+	{"git over ssh", "git ssh", gated + sshKeys + `
 		git clone -q fruit@git.example.com:repos/fruit.git && cd fruit && cat note && git rev-parse -q --verify origin/boxed
-		git -c user.name=b -c user.email=b@example.com commit -q --allow-empty -m boxed && git push -q origin HEAD:boxed && git log -1 --format=%s origin/boxed`, "seed\nboxed\n", "GIT_SSH_COMMAND"},
-	{"ssh by one's own settings", "ssh", `[ -n "$https_proxy" ] || exit 1; ` + sshKeys + `
+		git -c user.name=b -c user.email=b@example.com commit -q --allow-empty -m boxed && git push -q origin HEAD:boxed && git log -1 --format=%s origin/boxed`, "seed\nboxed\n", ""},
+	{"ssh", "ssh", gated + sshKeys + `ssh fruit@git.example.com 'wc -c' <"$0" | grep -c .`, "1\n", ""},
+	{"git where ssh has no settings", "git ssh", gated + sshKeys + `git -c core.sshCommand="$GIT_SSH_COMMAND -F none" ls-remote -q fruit@git.example.com:repos/fruit.git HEAD | grep -c HEAD`, "1\n", "GIT_SSH_COMMAND"},
+	{"ssh by one's own settings", "ssh", gated + sshKeys + `
 		printf 'Host *.example.com\n\tProxyCommand /run/botbox/boxentry connect %%h %%p\n' >~/.ssh/config
-		unset GIT_SSH_COMMAND; ssh fruit@git.example.com 'wc -c' <"$0" | grep -c .`, "1\n", ""},
+		ssh fruit@git.example.com 'wc -c' <"$0" | grep -c .`, "1\n", ""},
 	{"npm", "npm node", `npm install -s --cafile="$NODE_EXTRA_CA_CERTS" --fetch-retries=0 --registry=https://npm.example.com/ fruit && node -p 'require("fruit")'`, "42\n", ""},
 	{"pip", "python3", `python3 -m pip install -q --retries 0 --no-cache-dir --disable-pip-version-check --target lib --index-url https://pypi.example.com/simple/ fruit &&
 		PYTHONPATH=lib python3 -c 'import fruit; print(fruit.n)'`, "42\n", ""},
@@ -55,16 +57,23 @@ var clients = []client{
 	{"Node's fetch", "", `"$2" -e 'fetch("` + root + `").then(r => r.text()).then(t => process.stdout.write(t))'`, "hello over https\n", "NODE_USE_ENV_PROXY"},
 }
 
+// gated ends a script in which the box has its ssh settings, but not the
+// environment.
+const gated = `[ -n "$https_proxy" ] || exit 1; `
+
 // sshKeys puts a person's key and the server's into the box's own HOME.
 const sshKeys = `mkdir -m 700 ~/.ssh && cp "$1/id" "$1/known_hosts" ~/.ssh/ && mv ~/.ssh/id ~/.ssh/id_ed25519 && chmod 600 ~/.ssh/id_ed25519
 `
 
-// cargo's registry is a sparse one, which Debian 12's cargo (1.65) takes for an
-// experiment; and its git dependency comes over ssh.
+// oldCargo is for a sparse registry: an experiment before 1.68, such as Debian
+// 12's, and later versions warn of the word.
+const oldCargo = `case $(cargo -V) in "cargo 1.6"[0-7].*) set -- -Z sparse-registry ;; *) set -- ;; esac;`
+
+// cargo's registry is a sparse one, and its git dependency comes over ssh.
 const cargo = `mkdir src .cargo; touch src/lib.rs; export RUSTC_BOOTSTRAP=1 CARGO_NET_RETRY=0
 printf '[registries.test]\nindex = "sparse+https://crates.example.com/index/"\n' >.cargo/config.toml
 printf '[package]\nname = "x"\nversion = "0.1.0"\n[dependencies]\nfruit = { version = "1", registry = "test" }\ntree = { git = "ssh://fruit@git.example.com/%s/repos/fruit.git" }\n' "${1#/}" >Cargo.toml
-cargo -q -Z sparse-registry fetch && grep -oh '[0-9]*;$' ~/.cargo/registry/src/*/fruit-1.0.0/src/lib.rs | tr -d ';' && cat ~/.cargo/git/checkouts/*/*/src/lib.rs | cut -c4-`
+` + oldCargo + ` cargo -q "$@" fetch && grep -oh '[0-9]*;$' ~/.cargo/registry/src/*/fruit-1.0.0/src/lib.rs | tr -d ';' && cat ~/.cargo/git/checkouts/*/*/src/lib.rs | cut -c4-`
 
 func apt(scheme string) string {
 	return `mkdir -p etc lists/partial cache/archives/partial; touch status

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,7 +138,10 @@ func TestGitFoldersOfEveryKind(t *testing.T) {
 // tree lists everything below a folder, with kinds and sizes.
 func (p *place) tree(dir string) string {
 	p.t.Helper()
-	return rig.Run(p.t, rig.Command(p.t, "/", p.env, "find", dir, "-printf", "%P %y %s %l\n")).Stdout
+	found := rig.Run(p.t, rig.Command(p.t, "/", p.env, "find", dir, "-printf", "%P %y %s %l\n")).Stdout
+	lines := strings.SplitAfter(found, "\n")
+	slices.Sort(lines) // a file system in memory lists what was renamed anew
+	return strings.Join(lines, "")
 }
 
 // Nothing of ours executes, sources or asks git about what a box has written:

@@ -14,7 +14,7 @@ import (
 	"github.com/openmausbot/botbox/testbed/rig"
 )
 
-var updateRefusals = flag.Bool("update-refusals", false, "rewrite testdata/refusals.txt with what this machine's clients print")
+var updateRefusals = flag.Bool("update-refusals", false, "write what this machine's clients print into testdata/refusals.txt, beside other versions")
 
 // refused is a client of the egress gate and what it lets a person see of a
 // refusal. Its script gets the URL as $1 and a folder of programs as $2.
@@ -32,7 +32,7 @@ var refusedClients = []refused{
 	{"curl -f", "curl", "curl --version | head -1 | cut -d' ' -f1,2", `curl -fsS "$1"`, number, number},
 	{"wget", "wget", "wget --version | head -1", `wget -nv -O - "$1"`, phrase, phrase},
 	{"git over https", "git", "git --version", `git clone -q "$1x.git"`, number, body},
-	{"git over ssh", "git ssh", "git --version; ssh -V 2>&1", `git clone -q "ssh://git@${1#*://}x.git"`, phrase, none},
+	{"git over ssh", "git ssh", "git --version; ssh -V 2>&1 | cut -d' ' -f1", `git clone -q "ssh://git@${1#*://}x.git"`, phrase, none},
 	{"Go's net/http", "", "go env GOVERSION", `"$2/fetcher" "$1"`, phrase, body},
 	{"urllib", "python3", "/usr/bin/python3 -V", `python3 -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1])' "$1" 2>&1 | tail -1; false`, phrase, phrase},
 	{"requests", "python3", "/usr/bin/python3 -V; /usr/bin/python3 -c 'import requests; print(requests.__version__)'",
@@ -46,7 +46,7 @@ except requests.exceptions.RequestException as e: sys.exit(e)' "$1"`, phrase, bo
 	{"cargo", "cargo", "/usr/bin/cargo --version", `mkdir src .cargo; touch src/lib.rs; export RUSTC_BOOTSTRAP=1
 		printf '[registries.test]\nindex = "sparse+%s"\n' "$1" >.cargo/config.toml
 		printf '[package]\nname = "x"\nversion = "0.1.0"\n[dependencies]\nfruit = { version = "1", registry = "test" }\n' >Cargo.toml
-		cargo -Z sparse-registry fetch`, number, number},
+		` + oldCargo + ` cargo "$@" fetch`, number, number},
 	{"Node's fetch", "", `"$node" -v`, `"$2/node" ` + nodeFetch, number, number},
 	// The distribution's: before 22.21 it knows no proxy and says nothing of one.
 	{"Node's fetch, as installed", "node", "node -v", "node " + nodeFetch, nothing, nothing},
@@ -81,7 +81,6 @@ func TestRefusalsAsPeopleSeeThem(t *testing.T) {
 	}
 	p.serve()
 	page := readGolden(t)
-	var fresh golden
 	for _, c := range refusedClients {
 		for _, program := range strings.Fields(c.needs) {
 			if !installed(program, path) {
@@ -116,15 +115,17 @@ func TestRefusalsAsPeopleSeeThem(t *testing.T) {
 				s.plain = text
 			}
 		}
-		fresh = append(fresh, s)
-		if was, recorded := page.find(s); recorded && was != s && !*updateRefusals {
-			t.Errorf("%s prints\n%s\nand not\n%s", s.version, s, was)
-		} else if !recorded && !*updateRefusals {
+		switch was, recorded := page.find(s); {
+		case *updateRefusals:
+			page = page.with(s)
+		case !recorded:
 			t.Logf("%s: testdata/refusals.txt knows another version than %s", c.name, s.version)
+		case was != s:
+			t.Errorf("%s prints\n%s\nand not\n%s", s.version, s, was)
 		}
 	}
 	if *updateRefusals {
-		if err := os.WriteFile(refusalsFile, []byte(fresh.String()), 0o644); err != nil {
+		if err := os.WriteFile(refusalsFile, []byte(page.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -170,6 +171,22 @@ func (g golden) String() string {
 		text += s.String()
 	}
 	return text
+}
+
+// with puts a client's section in the place of its version's, or behind its
+// other versions'.
+func (g golden) with(s section) golden {
+	at := len(g)
+	for i, was := range g {
+		switch {
+		case was.name == s.name && was.version == s.version:
+			g[i] = s
+			return g
+		case was.name == s.name:
+			at = i + 1
+		}
+	}
+	return slices.Insert(g, at, s)
 }
 
 // find gives what was recorded of a client in this version.

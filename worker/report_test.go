@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -52,8 +53,13 @@ func TestASignedReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Somebody else's programs, which know nothing of ours.
-	script := filepath.Join(rig.Root(), "worker/internal/report/testdata/verify.sh")
-	if out := rig.Run(t, rig.Command(t, p.top, append(p.env, "PATH="+os.Getenv("PATH")), "sh", script, file, key, adminSecret)); out.Code != 0 {
+	script, err := os.ReadFile(filepath.Join(rig.Root(), "worker/internal/report/testdata/verify.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := rig.Command(t, p.top, append(p.env, "PATH="+os.Getenv("PATH")), "sh", "-s", file, key, adminSecret)
+	verify.Stdin = bytes.NewReader(script) // it may lie in a folder that is closed to the account
+	if out := rig.Run(t, verify); out.Code != 0 {
 		t.Errorf("openssl and python3: %+v", out)
 	}
 	var content map[string]json.RawMessage

@@ -17,8 +17,16 @@ const noProxy = "localhost,127.0.0.1,::1"
 // there, and people's own ssh settings may name it.
 const EntryPath = "/run/botbox/boxentry"
 
+// sshProxy is what OpenSSH, which knows no proxy, runs for a connection.
+const sshProxy = EntryPath + " connect %h %p"
+
 // sshCommand puts its option before all that an ssh_config says.
-const sshCommand = "ssh -o ProxyCommand='" + EntryPath + " connect %h %p'"
+const sshCommand = "ssh -o ProxyCommand='" + sshProxy + "'"
+
+// SSHConfig is a file of OpenSSH's settings with the same, for who runs ssh
+// itself. What NO_PROXY names is dialled directly, and a person's own settings
+// come first.
+const SSHConfig = "Host * !localhost !127.0.0.1 !::1\n\tProxyCommand " + sshProxy + "\n"
 
 // harnessURL is completed by the harness gate's port.
 const harnessURL = "http://127.0.0.1:"

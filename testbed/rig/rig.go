@@ -207,6 +207,18 @@ func Ordinary(t testing.TB) *syscall.SysProcAttr {
 	return attr
 }
 
+// CoreFiles lets this process's children have core files, without making any,
+// and tells whether they may: sudo takes them from what it starts, and only
+// CAP_SYS_RESOURCE gives them back.
+func CoreFiles(t testing.TB) bool {
+	t.Helper()
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_CORE, &was); err != nil {
+		t.Fatal(err)
+	}
+	return was.Max != 0 || syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{Max: 1 << 20}) == nil
+}
+
 // Output is how a command ended.
 type Output struct {
 	Stdout, Stderr string

@@ -50,15 +50,14 @@ func Options(p *Plan, h Handles) []string {
 	if !p.TTY {
 		args = append(args, "--new-session")
 	}
-	for _, m := range p.Mounts {
-		args = append(args, mountOptions(m, h)...)
-	}
+	args = append(args, p.mountWords(h, false)...)
 	for _, path := range slices.Sorted(maps.Keys(p.Files)) {
 		args = append(args, "--perms", "0600", "--file", strconv.Itoa(h.Files[path]), path)
 	}
 	for i, d := range p.Data {
 		args = append(args, "--perms", "0444", "--ro-bind-data", strconv.Itoa(h.Data[i]), d.Dest)
 	}
+	args = append(args, p.mountWords(h, true)...)
 	args = append(args, "--chdir", p.Cwd, "--clearenv")
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 		args = append(args, "--setenv", name, p.Env[name])
@@ -75,6 +74,17 @@ func (p *Plan) filtered() bool { return p.Lacks.Weakened == nil || len(p.Lacks.W
 
 func (p *Plan) unshares(name string) bool {
 	return slices.ContainsFunc(p.Namespaces, func(n Namespace) bool { return n.Name == name })
+}
+
+// mountWords are those of every mount, or of what becomes read-only when all
+// that belongs in there is made.
+func (p *Plan) mountWords(h Handles, closing bool) (words []string) {
+	for _, m := range p.Mounts {
+		if (m.Kind == ROAgain) == closing {
+			words = append(words, mountOptions(m, h)...)
+		}
+	}
+	return words
 }
 
 func mountOptions(m Mount, h Handles) []string {

@@ -36,7 +36,9 @@ func TestFilesGoIntoTheBoxsOwnHome(t *testing.T) {
 		"server":                  {server, nil, map[string]bool{"claude": false}},
 		"engine":                  {engine, nil, map[string]bool{"claude": false}},
 	} {
-		p, err := NewPlan(c.spec, debian(), ports)
+		m := debian()
+		m.SSHFolders = nil
+		p, err := NewPlan(c.spec, m, ports)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -64,8 +66,8 @@ func TestFilesComeAfterTheFoldersAndHoldNothing(t *testing.T) {
 	}
 	p.AddFile(".gemini/settings.json", "secret content")
 	words := strings.Join(Options(p, Handles{Mounts: map[string]int{}, Files: map[string]int{"/data/.gemini/settings.json": 42}}), " ")
-	const file = " --perms 0600 --file 42 /data/.gemini/settings.json --chdir "
-	if !strings.Contains(words, file) || strings.Index(words, file) < strings.Index(words, "--remount-ro /") || strings.Contains(words, "secret") {
+	at := strings.Index(words, " --perms 0600 --file 42 /data/.gemini/settings.json ")
+	if at < strings.LastIndex(words, "--tmpfs") || at > strings.Index(words, "--remount-ro") || strings.Contains(words, "secret") {
 		t.Errorf("%s", words)
 	}
 }

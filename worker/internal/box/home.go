@@ -64,9 +64,12 @@ func (p *Plan) own(path string) bool {
 // write there.
 func (p *Plan) AddFile(name, content string) {
 	path := filepath.Join(p.Home, name)
-	if !p.own(path) {
-		return
+	if p.own(path) {
+		p.addContent(path, content)
 	}
+}
+
+func (p *Plan) addContent(path, content string) {
 	if p.Files == nil {
 		p.Files = map[string]string{}
 	}

@@ -23,6 +23,7 @@ func LookAt(user, home, dataDir string) Machine {
 			m.CPUFiles = append(m.CPUFiles, f)
 		}
 	}
+	m.SSHFolders = lookAtSSH()
 	return m.Again()
 }
 

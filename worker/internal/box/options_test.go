@@ -13,7 +13,7 @@ import (
 // an option that it does not know ends every box (codex#15260).
 const known = `--die-with-parent --new-session --disable-userns --hostname --chdir --clearenv --setenv --seccomp --json-status-fd
 	--unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts --unshare-cgroup
-	--bind-fd --ro-bind-fd --ro-bind-data --perms --size --tmpfs --proc --dev --symlink --remount-ro`
+	--bind-fd --ro-bind-fd --ro-bind-data --file --perms --size --tmpfs --proc --dev --symlink --remount-ro`
 
 func TestOptionsAreOldEnough(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.golden")

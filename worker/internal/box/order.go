@@ -39,11 +39,14 @@ func (p *Plan) orderMounts() error {
 		}
 		p.Mounts = append(p.Mounts, m)
 	}
-	// Last, when every mount point is made: the two folders that bubblewrap
-	// itself made and left writable.
+	return nil
+}
+
+// closeRoot comes last, when every mount point is made: bubblewrap itself made
+// these two folders, and left them writable.
+func (p *Plan) closeRoot() {
 	p.add(ROAgain, "", "/dev", "no files among the devices")
 	p.add(ROAgain, "", "/", "no files in the box's own root")
-	return nil
 }
 
 // belongs decides about a mount below a folder that a spec names. This box may

@@ -20,6 +20,7 @@ type Machine struct {
 	RootDirs   []string          // which of rootNames are folders in /
 	RootLinks  map[string]string // which of rootNames are links, and where to
 	CPUFiles   []string          // which of cpuFiles are there
+	SSHFolders []string          // which of sshFolders are there
 	Logins     []string          // which of the engine's login folders are there
 	Nameless   bool              // boxes get no host name of their own: see Spawner.Nameless
 	Own        []Folder          // the worker's: hidden like the data folder
@@ -218,10 +219,12 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 	p.addRepos(s, m)
 	p.addExecutable(s, m)
 	if s.Kind == "browser" {
+		m.SSHFolders = nil
 		if err := p.browse(s, m); err != nil {
 			return nil, err
 		}
 	}
+	p.addSSH(m)
 	if err := p.hide(m); err != nil {
 		return nil, err
 	}
@@ -229,6 +232,8 @@ func NewPlan(s spec.Spec, m Machine, ports Ports) (*Plan, error) {
 	if err := p.orderMounts(); err != nil {
 		return nil, err
 	}
+	p.closeSSH(m)
+	p.closeRoot()
 	p.Writable = p.writable()
 	return p, nil
 }

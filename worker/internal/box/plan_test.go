@@ -3,6 +3,7 @@ package box
 import (
 	goflag "flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ func debian() Machine {
 		Home: "/data", User: "maus", DataDir: "/data/.openmausbot", DataExists: true,
 		RootDirs:  []string{"usr", "etc", "opt"},
 		RootLinks: map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"},
-		CPUFiles:  cpuFiles, Logins: []string{".claude", ".codex"},
+		CPUFiles:  cpuFiles, Logins: []string{".claude", ".codex"}, SSHFolders: sshFolders[:1],
 	}
 }
 
@@ -67,13 +68,17 @@ func TestOptionsGolden(t *testing.T) {
 
 // render numbers the files as a kit does.
 func render(p *Plan) string {
-	h := Handles{Mounts: map[string]int{}}
+	h := Handles{Mounts: map[string]int{}, Files: map[string]int{}}
 	next := ChildFD
 	for _, m := range p.Mounts {
 		if m.Kind == Bind || m.Kind == ROBind {
 			h.Mounts[m.Dest] = next
 			next++
 		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(p.Files)) {
+		h.Files[path] = next
+		next++
 	}
 	for range p.Data {
 		h.Data = append(h.Data, next)

@@ -15,7 +15,7 @@ import (
 func (p *Plan) writable() []string {
 	var all []string
 	for _, m := range p.Mounts { // parents come first
-		if m.Kind != Bind && m.Kind != Tmpfs {
+		if (m.Kind != Bind && m.Kind != Tmpfs) || p.closes(m.Dest) {
 			continue
 		}
 		if !slices.ContainsFunc(all, func(dir string) bool { return within(m.Dest, dir) }) {
@@ -23,6 +23,11 @@ func (p *Plan) writable() []string {
 		}
 	}
 	return all
+}
+
+// closes tells whether what is mounted there becomes read-only.
+func (p *Plan) closes(dest string) bool {
+	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Kind == ROAgain && m.Dest == dest })
 }
 
 // keepDisks holds on to what the free space is to be asked of.
