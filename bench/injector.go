@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -64,8 +63,8 @@ type injector struct {
 	took []time.Duration
 }
 
-// printBroker measures the broker from within a box, beside a direct connection
-// and another proxy that puts the same credential in. The upstream is none of
+// printBroker measures the broker from within a box, beside a direct
+// connection, one more hop that looks at nothing, and another proxy that puts the same credential in. The upstream is none of
 // the vendors' own, so the broker also searches the answers for the key.
 func (p *place) printBroker(others []*place) error {
 	upstream := httptest.NewServer(http.HandlerFunc(provide))
@@ -79,9 +78,15 @@ func (p *place) printBroker(others []*place) error {
 	if err != nil {
 		return err
 	}
+	bare, stopBare, err := p.startRelay(self, upstream.Listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer stopBare()
 	all := []*injector{
 		{name: "direct", cmd: p.command(self, callerMode, upstream.URL+"/direct/v1/responses")},
 		{name: "botbox's broker, from a box", cmd: p.boxed(self, upstream.URL)},
+		{name: "a bare relay, from outside", cmd: p.command(self, callerMode, bare)},
 		{name: "caddy, from outside", cmd: p.command(self, callerMode, proxy)},
 	}
 	for _, o := range others {
@@ -222,12 +227,10 @@ func (p *place) startCaddy(upstream string) (url string, stop func(), err error)
 	if out, err := install.CombinedOutput(); err != nil {
 		return "", nil, fmt.Errorf("build %s: %w\n%s", caddy, err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeAddress()
 	if err != nil {
 		return "", nil, err
 	}
-	addr := l.Addr().String()
-	l.Close()
 	config := filepath.Join(p.top, "Caddyfile")
 	if err := os.WriteFile(config, fmt.Appendf(nil, caddyfile, addr, upstream, benchKey), 0o644); err != nil {
 		return "", nil, err
@@ -236,19 +239,8 @@ func (p *place) startCaddy(upstream string) (url string, stop func(), err error)
 	cmd := exec.Command(filepath.Join(bin, "caddy"), "run", "--config", config, "--adapter", "caddyfile")
 	cmd.Env = []string{"HOME=" + p.top, "XDG_DATA_HOME=" + p.top, "XDG_CONFIG_HOME=" + p.top}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return "", nil, err
-	}
-	stop = func() { cmd.Process.Kill(); cmd.Wait() }
-	for range 500 {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Close()
-			return "http://" + addr + "/b/token/openai/v1/responses", stop, nil
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	stop()
-	return "", nil, fmt.Errorf("caddy did not come up on %s", addr)
+	stop, err = comesUp(cmd, addr)
+	return "http://" + addr + "/b/token/openai/v1/responses", stop, err
 }
 
 // caddyfile does what the broker does, as far as it can be said there.

@@ -17,6 +17,9 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == callerMode {
 		do = func() error { return caller(os.Args[2]) }
 	}
+	if len(os.Args) == 4 && os.Args[1] == relayMode {
+		do = func() error { return relay(os.Args[2], os.Args[3]) }
+	}
 	if len(os.Args) > 1 && os.Args[1] == "broker" {
 		do = func() error { return runBroker(os.Args[2:]) }
 	}

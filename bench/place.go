@@ -124,12 +124,18 @@ func (p *place) sameMounts(botbox string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dry run: %w", err)
 	}
-	var options []string
+	var options, perms []string // those of what comes next
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		w := strings.Fields(lines.Text())
 		if len(w) == 0 || !strings.HasPrefix(w[0], "--") {
 			continue
 		}
+		if w[0] == "--perms" {
+			perms = w
+			continue
+		}
+		before := perms
+		perms = nil
 		switch w[0] {
 		case "--":
 			return options, nil
@@ -139,9 +145,9 @@ func (p *place) sameMounts(botbox string) ([]string, error) {
 				continue
 			}
 			options = append(options, kind, w[2], w[2])
-		case "--setenv", "--seccomp", "--json-status-fd":
+		case "--setenv", "--seccomp", "--json-status-fd", "--file":
 		default:
-			options = append(options, w...)
+			options = append(append(options, before...), w...)
 		}
 	}
 	return nil, fmt.Errorf("the dry run shows no command")
