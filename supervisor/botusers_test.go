@@ -143,6 +143,7 @@ func TestABotsBoxIsABoxAsEver(t *testing.T) {
 	do(127, "", nil, "exec no-such-program")
 	do(0, "omb_t0_", nil, `printf '%.7s\n' "$ANTHROPIC_API_KEY"`, "ANTHROPIC_API_KEY=sk-canary")
 	do(0, "403", nil, "curl -s -o /dev/null -w '%{http_connect}' https://10.255.255.1:1/; true")
+	do(0, "proxycommand /run/botbox/boxentry", nil, "ssh -G www.example.com")
 	do(0, "404", nil, "curl -s -o /dev/null -w '%{http_code}' --noproxy '*' http://127.0.0.1:18080/x; true")
 	do(0, "none", []string{"--net", "none"}, "curl -s --noproxy '*' http://127.0.0.1:18080/ || echo none")
 	do(2, "annot fork", []string{"--pids", "8"}, "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 3 & done; exit 0")
