@@ -64,8 +64,9 @@ type injector struct {
 }
 
 // printBroker measures the broker from within a box, beside a direct
-// connection, one more hop that looks at nothing, and another proxy that puts the same credential in. The upstream is none of
-// the vendors' own, so the broker also searches the answers for the key.
+// connection, one more hop that looks at nothing, and another proxy that puts
+// the same credential in. The upstream is none of the vendors' own, so the
+// broker also searches the answers for the key.
 func (p *place) printBroker(others []*place) error {
 	upstream := httptest.NewServer(http.HandlerFunc(provide))
 	defer upstream.Close()

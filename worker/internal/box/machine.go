@@ -23,17 +23,17 @@ func LookAt(user, home, dataDir string) Machine {
 			m.CPUFiles = append(m.CPUFiles, f)
 		}
 	}
-	m.SSHFolders = lookAtSSH()
 	return m.Again()
 }
 
 // Again looks once more at what can have changed since the worker started: the
-// server makes its data folder, an engine signs in.
+// server makes its data folder, an engine signs in, a package comes or goes.
 func (m Machine) Again() Machine {
 	m.DataDir = resolve(m.DataDir)
 	_, err := os.Lstat(m.DataDir)
 	m.DataExists = err == nil
 	m.Logins = logins(m.Home)
+	m.SSHFolders = lookAtSSH()
 	m.Own = slices.Clone(m.Own)
 	for i := range m.Own {
 		m.Own[i] = lookAtFolder(m.Own[i].Path)
