@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 )
 
@@ -68,16 +67,3 @@ func runBroker(folders []string) error {
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
-
-// printStarts compares each contender with the first.
-func printStarts(all []*contender) {
-	bare := all[0]
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(w, "start of /bin/true, %d rounds in turn\tmin ms\tmedian ms\tmin over bare\tratio of medians\n", rounds)
-	for _, c := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%+.2f\t%.2f\n", c.name, ms(c.min()), ms(c.median()),
-			float64(c.min()-bare.min())/float64(time.Millisecond), float64(c.median())/float64(bare.median()))
-	}
-	w.Flush()
-	fmt.Println("promise: through a worker ≤ +3 ms at the minimum, ratio of medians ≤ 1.5, below bwrap with socat bridges")
-}

@@ -165,8 +165,28 @@ func newEnginesBench(t *testing.T) *enginesBench {
 func (b *enginesBench) command(t *testing.T, a agent, as string, env ...string) *exec.Cmd {
 	t.Helper()
 	dir, bin := install(t, a.name)
-	args := []string{"run", "--engine", as, "--ro", dir, "--ro", b.sweeper, "--", bin}
-	return b.botbox(slices.Concat([]string{a.key + "=" + keyHalfA + keyHalfB}, a.env, env), append(args, a.words...)...)
+	nodeDir, node := install(t, "node")
+	args := []string{"run", "--engine", as, "--ro", dir, "--ro", nodeDir, "--ro", b.sweeper, "--", bin}
+	return b.botbox(slices.Concat([]string{nodeFirst(node), a.key + "=" + keyHalfA + keyHalfB}, a.env, env), append(args, a.words...)...)
+}
+
+// nodeFirst is a PATH with the pinned Node: Debian 12's is too old for Gemini
+// CLI.
+func nodeFirst(node string) string { return "PATH=" + filepath.Dir(node) + ":/usr/bin:/bin" }
+
+// installEngines makes them ready while there is a network.
+func installEngines(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range append(names, "node") {
+		install(t, name)
+	}
+}
+
+func agentNames() (names []string) {
+	for _, a := range agents {
+		names = append(names, a.name)
+	}
+	return names
 }
 
 // turn runs an engine's turn in a box and gives what came of it.
@@ -189,9 +209,7 @@ func (b *enginesBench) turn(t *testing.T, a agent, as string, tool string) (out 
 // the command asked for and nothing else; no key is in the box; and files of
 // the project's change nothing.
 func TestEnginesCompleteATurn(t *testing.T) {
-	for _, a := range agents {
-		install(t, a.name)
-	}
+	installEngines(t, agentNames()...)
 	if !gatetest.Inside(t) {
 		return
 	}
@@ -320,7 +338,7 @@ func (b *enginesBench) hijacksWork(t *testing.T) {
 // Every other provider of OpenCode's has its key with the broker, and no
 // request beside it: here no file of the project's makes OpenCode install.
 func TestOpenCodesProvidersAreBrokered(t *testing.T) {
-	install(t, "opencode")
+	installEngines(t, "opencode")
 	if !gatetest.Inside(t) {
 		return
 	}

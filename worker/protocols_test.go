@@ -129,9 +129,7 @@ func TestEnginesAreBrokeredInTheirProtocols(t *testing.T) {
 		{"gemini", []string{"--experimental-acp", "--yolo", "-m", "gemini-2.5-flash"}, acp},
 		{"opencode", []string{"acp"}, acp},
 	}
-	for _, turn := range turns {
-		install(t, turn.agent)
-	}
+	installEngines(t, agentNames()...)
 	if !gatetest.Inside(t) {
 		return
 	}

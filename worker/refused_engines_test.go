@@ -36,9 +36,7 @@ const refusedWithin = 2 * time.Second
 // time. The engines run beside the broker itself, at the address that it has in
 // a box, so that every request is an event.
 func TestDeadTokenEndsTheTurn(t *testing.T) {
-	for _, a := range agents {
-		install(t, a.name)
-	}
+	installEngines(t, agentNames()...)
 	if !gatetest.Inside(t) {
 		return
 	}
@@ -118,9 +116,10 @@ func refusedTurn(t *testing.T, a agent, end func(*broker.Broker, string)) (codes
 		}
 	}
 	_, bin := install(t, a.name)
+	_, node := install(t, "node")
 	argv := append([]string{bin}, a.words...)
 	n := engine.Words(argv)
-	cmd := rig.Command(t, p.work, rig.Env(t, p.home, a.env...), slices.Concat(argv[:n], issued.Argv, argv[n:])...)
+	cmd := rig.Command(t, p.work, rig.Env(t, p.home, append([]string{nodeFirst(node)}, a.env...)...), slices.Concat(argv[:n], issued.Argv, argv[n:])...)
 	for name, value := range issued.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
