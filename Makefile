@@ -66,7 +66,7 @@ check: test
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	CGO_ENABLED=1 $(ROOT) go test -count=1 -race ./shared/... ./worker/internal/... $(RACED_BEDS)
+	CGO_ENABLED=1 $(ROOT) go test -count=1 -p 1 -race ./shared/... ./worker/internal/... $(RACED_BEDS)
 	$(MAKE) fuzz FUZZTIME=10s
 
 # Every fuzz target, one after the other.
