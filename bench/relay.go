@@ -1,43 +1,20 @@
 package main
 
 import (
-	"io"
+	"fmt"
 	"net"
 	"os/exec"
 	"time"
+
+	"github.com/openmausbot/botbox/bench/hop"
 )
 
 // relayMode is the first argument of this program as the bare mechanism: one
 // more hop, which passes bytes on and looks at none.
 const relayMode = "relay"
 
-// relay serves on an address for ever.
 func relay(address, upstream string) error {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		go passOn(c, upstream)
-	}
-}
-
-func passOn(c net.Conn, upstream string) {
-	defer c.Close()
-	up, err := net.Dial("tcp", upstream)
-	if err != nil {
-		return
-	}
-	defer up.Close()
-	go func() {
-		io.Copy(up, c)
-		up.(*net.TCPConn).CloseWrite()
-	}()
-	io.Copy(c, up)
+	return hop.Accept(address, func(c *net.TCPConn) { hop.Dial(c, upstream, "") })
 }
 
 // startRelay starts one in a process of its own.
@@ -75,5 +52,5 @@ func comesUp(cmd *exec.Cmd, addr string) (stop func(), err error) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	stop()
-	return nil, err
+	return nil, fmt.Errorf("%s did not come up: %w", cmd.Path, err)
 }

@@ -28,20 +28,27 @@ func TestBug_heym394_reyn2976_ExecutableFolders(t *testing.T) {
 // On many machines the resolver's file is a link into /run, which a box has
 // for itself. There is nothing to resolve in a box, and it starts all the same.
 func TestBug_greywall81_aijail93_DanglingResolvConf(t *testing.T) {
-	if os.Geteuid() != 0 {
-		rig.Missing(t, "root, to give a namespace another /etc")
-	}
 	p := newPlace(t)
-	script := `mount --make-rprivate / && mount -t tmpfs t ` + p.top + `/run && mkdir ` + p.top + `/run/u ` + p.top + `/run/w &&
-		mount -t overlay o -o lowerdir=/etc,upperdir=` + p.top + `/run/u,workdir=` + p.top + `/run/w /etc &&
-		ln -sf /run/systemd/resolve/stub-resolv.conf /etc/resolv.conf && cd ` + p.work + ` &&
-		exec setpriv --reuid maus --regid maus --clear-groups ` + filepath.Join(p.bin, "botbox") + ` run --standalone -- \
-		sh -c 'readlink /etc/resolv.conf; cat /etc/resolv.conf 2>/dev/null; id -un'`
-	cmd := exec.Command("unshare", "-m", "sh", "-c", script)
-	cmd.Env = append(p.env, "OMB_RUN_DIR="+p.top+"/none")
-	if out := rig.Run(t, cmd); out.Stdout != "/run/systemd/resolve/stub-resolv.conf\nmaus\n" {
+	out := p.mounted(`mount -t tmpfs t `+p.top+`/run && mkdir `+p.top+`/run/u `+p.top+`/run/w &&
+		mount -t overlay o -o lowerdir=/etc,upperdir=`+p.top+`/run/u,workdir=`+p.top+`/run/w /etc &&
+		ln -sf /run/systemd/resolve/stub-resolv.conf /etc/resolv.conf`,
+		filepath.Join(p.bin, "botbox")+` run --standalone -- sh -c 'readlink /etc/resolv.conf; cat /etc/resolv.conf 2>/dev/null; id -un'`)
+	if out.Stdout != "/run/systemd/resolve/stub-resolv.conf\nmaus\n" {
 		t.Errorf("%+v", out)
 	}
+}
+
+// mounted runs a command as the account in a namespace of mounts, after root
+// has changed some there.
+func (p *place) mounted(mounts, command string) rig.Output {
+	p.t.Helper()
+	if os.Geteuid() != 0 {
+		rig.Missing(p.t, "root, to mount something in a namespace of its own")
+	}
+	cmd := exec.Command("unshare", "-m", "sh", "-c", "mount --make-rprivate / && "+mounts+" && cd "+p.work+
+		" && exec setpriv --reuid maus --regid maus --clear-groups "+command)
+	cmd.Env = append(p.env, "OMB_RUN_DIR="+p.top+"/none")
+	return rig.Run(p.t, cmd)
 }
 
 // traced runs a box under strace and gives the calls that it made.

@@ -129,7 +129,9 @@ func TestEnginesAreBrokeredInTheirProtocols(t *testing.T) {
 		{"gemini", []string{"--experimental-acp", "--yolo", "-m", "gemini-2.5-flash"}, acp},
 		{"opencode", []string{"acp"}, acp},
 	}
-	installEngines(t, agentNames()...)
+	for _, turn := range turns {
+		installEngines(t, turn.agent)
+	}
 	if !gatetest.Inside(t) {
 		return
 	}

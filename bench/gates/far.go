@@ -6,33 +6,17 @@ import (
 	"io"
 	"net"
 	"strings"
+
+	"github.com/openmausbot/botbox/bench/hop"
 )
 
 // block is what bulk transfers are written in.
 var block = make([]byte, 256<<10)
 
-// accept serves each connection on a goroutine.
-func accept(address string, serve func(*net.TCPConn)) error {
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer c.Close()
-			serve(c.(*net.TCPConn))
-		}()
-	}
-}
-
 // serveOrigin does what the first byte says: e sends everything back, d sends
 // as many bytes as the next 8 bytes say, u takes them and says so.
 func serveOrigin(address string) error {
-	return accept(address, func(c *net.TCPConn) {
+	return hop.Accept(address, func(c *net.TCPConn) {
 		var order [9]byte
 		if _, err := io.ReadFull(c, order[:1]); err != nil {
 			return
@@ -79,7 +63,7 @@ func drain(c io.Reader, n int64) error {
 // serveRelay is what a tunnel costs at the least in Go: it reads a head, dials
 // what it says, and copies. It judges nothing.
 func serveRelay(address string) error {
-	return accept(address, func(c *net.TCPConn) {
+	return hop.Accept(address, func(c *net.TCPConn) {
 		br := bufio.NewReader(c)
 		line, err := br.ReadString('\n')
 		for field := line; err == nil && field != "\r\n"; {
@@ -89,16 +73,6 @@ func serveRelay(address string) error {
 		if err != nil || len(words) != 3 {
 			return
 		}
-		up, err := net.Dial("tcp", words[1])
-		if err != nil {
-			return
-		}
-		defer up.Close()
-		c.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
-		go func() {
-			io.Copy(up, c)
-			up.(*net.TCPConn).CloseWrite()
-		}()
-		io.Copy(c, up)
+		hop.Dial(c, words[1], "HTTP/1.1 200 OK\r\n\r\n")
 	})
 }
